@@ -22,10 +22,8 @@ def dynamic_split(value: Any, size_splits: Any, sizes: list[Entry], axis: int, t
     Results are NaN if the sizes do not add up to the axis, where TensorFlow raises an error.
 
     Args:
-      value: an array of any shape and dtype.
       size_splits: a vector of integers, of which one may be -1.
       sizes: the provenance of its entries.
-      axis: a dimension of the array.
       tracker: assigns the parts their dimensions.
     """
     whole = value.shape[axis]
@@ -54,9 +52,7 @@ def split_with_remainder(value: Any, sizes: list[Any], axis: int, tracker: Dynam
     Results are NaN if the remainder is negative, where TensorFlow raises an error.
 
     Args:
-      value: an array of any shape and dtype.
       sizes: a dimension for each part; their sum is the size of the axis.
-      axis: a dimension of the array.
       tracker: records that the parts make up the whole.
     """
     start, out = jnp.zeros((), np.int32), []

@@ -43,9 +43,6 @@ def nth_smallest(x: Any, n: Any) -> Any:
     Args:
       x: ``[..., size]``, any real dtype. NaN counts as the largest, and -0 as less than 0.
       n: scalar int, from 0; clamped to ``[0, size)``.
-
-    Returns:
-      ``[...]``, of the dtype of ``x``.
     """
     word = np.dtype(f"uint{8 * x.dtype.itemsize}")
     ordered, n = _ordered(x, word), jnp.clip(n, 0, x.shape[-1] - 1)

@@ -79,12 +79,7 @@ def spec_items(rank: int, begin: list[Entry], end: list[Entry], strides: tuple[A
     Args:
       rank: rank of the input.
       begin: ``count`` entries.
-      end: the same.
-      strides: static ints.
       masks: begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask.
-
-    Raises:
-      OpError: lengths differ, more than one ellipsis, too many dimensions, stride 0, or a stride that is not static.
     """
     begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask = masks
     count = len(strides)

@@ -62,14 +62,7 @@ def _concat_axis(values: list[Any], axis: Any) -> int:
     pattern=Pattern.INJECTIVE,
 )
 def concat_v2(values, axis: Static):
-    """Concatenate along an axis.
-
-    Args:
-      axis: scalar int in ``[-rank, rank)``.
-
-    Raises:
-      OpError: scalars, shapes that do not match, or an axis out of range.
-    """
+    """Concatenate along an axis."""
     where = _concat_axis(values, axis)
     return lax.concatenate(values, where) if len(values) > 1 else jnp.asarray(values[0])
 
@@ -78,11 +71,7 @@ def concat_v2(values, axis: Static):
     "Concat", fold=lambda concat_dim, values: _join(values, _concat_axis(values, concat_dim)), pattern=Pattern.INJECTIVE
 )
 def concat(concat_dim: Static, values):
-    """Concatenate along an axis.
-
-    Args:
-      concat_dim: scalar int in ``[-rank, rank)``.
-    """
+    """Concatenate along an axis."""
     return concat_v2(values, concat_dim)
 
 
@@ -112,14 +101,7 @@ def _expanded(value: Any, axis: int) -> Any:
 
 @op("Pack", int64="per_word", fold=_fold_pack, pattern=Pattern.INJECTIVE)
 def pack(values, *, axis=0):
-    """Stack along a new axis.
-
-    Args:
-      axis: int in ``[-rank - 1, rank]``.
-
-    Raises:
-      OpError: the shapes differ, or the axis is out of range.
-    """
+    """Stack along a new axis."""
     if isinstance(values[0], Variant):
         return values[0].stack(values[1:])
     axis = _pack_axis(values, axis)
@@ -143,14 +125,7 @@ def _fold_unpack(value: Any, *, num: int, axis: int = 0) -> Any:
 
 @op("Unpack", int64="per_word", fold=_fold_unpack, pattern=Pattern.INJECTIVE)
 def unpack(value, *, num, axis=0):
-    """Split along an axis, which the results lack.
-
-    Args:
-      axis: int in ``[-rank, rank)``.
-
-    Raises:
-      OpError: the size of the axis is static and not ``num``.
-    """
+    """Split along an axis, which the results lack."""
     if isinstance(value, Variant):
         return value.unstack()
     value = jnp.asarray(value)
@@ -195,14 +170,7 @@ def _fold_parts(value: Any, sizes: list[Any], axis: int) -> list[Any]:
 
 @op("Split", int64="per_word", fold=_fold_split, pattern=Pattern.INJECTIVE)
 def split(axis: Static, value, *, num_split):
-    """Split into equal parts.
-
-    Args:
-      axis: scalar int in ``[-rank, rank)``.
-
-    Raises:
-      OpError: the axis does not divide into equal parts, or is out of range.
-    """
+    """Split into equal parts."""
     value = jnp.asarray(value)
     axis = _axis(axis, value.ndim)
     return _split(value, _equal_sizes(value.shape, axis, num_split), axis)
@@ -260,11 +228,6 @@ def split_v(value, size_splits, axis: Static, *, num_split, tracker: DynamicShap
     Args:
       size_splits: ``[num_split]``, ints, of which one may be -1. If traced, parts have data-dependent sizes; results
         are NaN if the sizes do not add up, where TensorFlow raises.
-      axis: scalar int in ``[-rank, rank)``.
-
-    Raises:
-      OpError: static sizes are negative or do not add up.
-      UnboundedError: traced sizes without a tracker.
     """
     value = jnp.asarray(value)
     axis = _axis(axis, value.ndim)

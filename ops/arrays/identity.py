@@ -66,11 +66,7 @@ def stop_gradient(input):
 
 @op("PreventGradient")
 def prevent_gradient(input, *, message="", raise_on_prevent_gradient: Option[bool] = True):
-    """Return the input, whose gradient is an error.
-
-    Raises:
-      PreventedGradientError: when the result is differentiated.
-    """
+    """Return the input, whose gradient is an error."""
     if not raise_on_prevent_gradient:
         return input
 
@@ -112,11 +108,7 @@ def no_op():
 
 @op("Placeholder", "PlaceholderV2")
 def placeholder(*, dtype, shape=None):
-    """Raise: a placeholder that is not an input has no value.
-
-    Raises:
-      OpError: always.
-    """
+    """Raise: a placeholder that is not an input has no value."""
     raise OpError("the placeholder is not fed; name it among the inputs")
 
 

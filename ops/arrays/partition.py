@@ -66,10 +66,6 @@ def dynamic_stitch(indices, data, *, bound: Bound):
     Returns:
       ``[n, *row_shape]``, zeros where no index points; n is the largest index + 1. If indices are traced, those beyond
       the bound and negative ones (the padding of `dynamic_partition`) are dropped.
-
-    Raises:
-      OpError: shapes do not match, or a static index is negative.
-      UnboundedError: traced indices without a bound.
     """
     data = [jnp.asarray(as_array(d)) for d in data]
     element, rows = _flat_data(indices, data)
@@ -111,10 +107,6 @@ def dynamic_partition(data, partitions, *, num_partitions, bound: Bound):
     Returns:
       The rows of each partition, in order. Up to an int bound they are padded with zeros, signed integers with -1, so
       that row numbers that are partitioned alongside drop out of a `dynamic_stitch`.
-
-    Raises:
-      OpError: shapes do not match, or a static partition is out of range.
-      UnboundedError: traced partitions without a bound.
     """
     rank = partitions.ndim
     if tuple(data.shape[:rank]) != tuple(partitions.shape):

@@ -171,13 +171,8 @@ def scatter(kind: Callable[..., Any], operand: Any, indices: Any, updates: Any, 
 
     Args:
       kind: one of the functions above.
-      operand: an array.
-      indices: ``[..., depth]``, integers.
       updates: ``indices.shape[:-1] + operand.shape[depth:]``, of the operand's dtype.
       policy: "IGNORE": static indices out of range are dropped, as traced ones are.
-
-    Raises:
-      OpError: shapes do not match, or a static index is out of range and not ignored.
     """
     ignore = _check_policy(policy)
     operand, updates = jnp.asarray(as_array(operand)), jnp.asarray(as_array(updates))
@@ -221,9 +216,6 @@ def scatter_nd(indices, updates, shape: Static, *, bad_indices_policy=""):
       updates: ``indices.shape[:-1] + shape[depth:]``; repeated indices add up.
       shape: ``[rank]``, the shape of the result, ``depth <= rank``.
       bad_indices_policy: "IGNORE": static indices out of range are dropped instead of an error.
-
-    Raises:
-      OpError: see `scatter`.
     """
     updates = jnp.asarray(as_array(updates))
     return scatter(_add, jnp.zeros(dims(shape), updates.dtype), indices, updates, bad_indices_policy)
@@ -237,9 +229,6 @@ def tensor_scatter_update(tensor, indices, updates, *, bad_indices_policy=""):
       indices: ``[..., depth]``, integers; out of range see `scatter`.
       updates: ``indices.shape[:-1] + tensor.shape[depth:]``, of the same dtype.
       bad_indices_policy: "IGNORE": static indices out of range are dropped instead of an error.
-
-    Raises:
-      OpError: see `scatter`.
     """
     return scatter(overwrite_rows, tensor, indices, updates, bad_indices_policy)
 

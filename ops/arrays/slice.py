@@ -59,10 +59,6 @@ def slice_(input, begin, size, *, tracker: DynamicShapes | None = None):
       begin: ``[rank]``, ints: the first index in each dimension. If traced and out of range, an error in TensorFlow,
         the box is moved inside, or truncated where its size is data-dependent, too.
       size: ``[rank]``, ints: the number of elements, -1 for all up to the end.
-
-    Raises:
-      OpError: a static box reaches out of the array.
-      UnboundedError: a data-dependent size without a tracker.
     """
     input = jnp.asarray(input)
     starts, sizes = entries(begin, input.ndim), entries(size, input.ndim)

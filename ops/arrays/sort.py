@@ -49,16 +49,11 @@ def top_k_v2(x, k: Unconverted, *, sorted=True, index_type=np.int32, tracker: Dy
     NaN counts as largest (TensorFlow leaves it open), and 0 as larger than -0 (equal in TensorFlow).
 
     Args:
-      x: ``[..., n]``, numbers.
       k: scalar int in ``[0, n]``. If traced, the results have a data-dependent size; one above ``n``, an error in
         TensorFlow, returns all elements.
 
     Returns:
       Values ``[..., k]`` in descending order, and indices; of equal elements the first comes first.
-
-    Raises:
-      OpError: a scalar input, or a static ``k`` out of range.
-      UnboundedError: a traced ``k`` without a tracker.
     """
     del sorted
     if np.size(k) != 1:
@@ -99,7 +94,6 @@ def approx_top_k(
     """Return the k largest or smallest elements, exact except on TPU.
 
     Args:
-      reduction_dimension: the axis, in ``[-rank, rank)``.
       reduction_input_size_override: size of the whole input if this is a shard, -1 for the size of the axis.
     """
     fn = lax.approx_max_k if is_max_k else lax.approx_min_k
@@ -134,10 +128,6 @@ def in_top_k_v2(predictions, targets, k):
     Args:
       predictions: ``[batch, classes]``, float32. A row with a number that is not finite is False.
       targets: ``[batch]``, classes; out of range is False. A target tied with the k-th best is True.
-      k: scalar int.
-
-    Raises:
-      OpError: other ranks.
     """
     return _in_top_k(predictions, targets, k)
 
@@ -173,9 +163,6 @@ def nth_element(x, n, *, reverse=False):
       x: ``[..., size]``, numbers. Elements equal to the result share its gradient.
       n: scalar int in ``[0, size)``; a traced one is clamped.
       reverse: count from the largest.
-
-    Raises:
-      OpError: a scalar or empty input, or a static ``n`` out of range.
     """
     if x.ndim == 0:
         raise OpError("the input must have at least one dimension")
@@ -217,15 +204,7 @@ def _bound(sorted_inputs: Any, values: Any, out_type: Any, upper: bool) -> Any:
 
 @op("LowerBound", pattern=Pattern.MATERIALIZED)
 def lower_bound(sorted_inputs, values, *, out_type=np.int32):
-    """Return insertion positions in sorted rows, before equal elements.
-
-    Args:
-      sorted_inputs: ``[batch, n]``, ascending rows.
-      values: ``[batch, m]``, of the same dtype.
-
-    Raises:
-      OpError: other ranks.
-    """
+    """Return insertion positions in sorted rows, before equal elements."""
     return _bound(sorted_inputs, values, out_type, False)
 
 

@@ -171,12 +171,6 @@ def strided_slice(
 
     Args:
       begin: ``[count]``, ints: an entry for each dimension, new axis or ellipsis of the specification.
-      end: ``[count]``, ints.
-      strides: ``[count]``, ints other than 0.
-
-    Raises:
-      OpError: an invalid specification, or a static index out of range.
-      UnboundedError: a data-dependent size without a tracker.
     """
     input = jnp.asarray(input)
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
@@ -243,9 +237,6 @@ def strided_slice_grad(
 
     ``shape`` is the shape of the result, a static vector; ``dy`` has the shape of the slice. Other arguments are those
     of `strided_slice`.
-
-    Raises:
-      OpError: ``dy`` has another shape, or the specification is invalid.
     """
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     count = np.shape(strides)[0]
@@ -278,9 +269,6 @@ def tensor_strided_slice_update(
 
     ``value`` broadcasts to the shape of the slice. Other arguments are those of `strided_slice`, with strides of 1 if a
     bound is traced.
-
-    Raises:
-      OpError: the value does not broadcast to the slice, or the specification is invalid.
     """
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     input = jnp.asarray(input)

@@ -44,9 +44,6 @@ def kth_order_statistic(input, *, k):
 
     Args:
       input: ``[rows, width]``, float32. Negative NaN is the smallest number, positive NaN the largest.
-
-    Raises:
-      OpError: another rank, or a negative ``k``.
     """
     x = _rows(input, k)
     width = x.shape[1]
@@ -66,14 +63,7 @@ def _low_bits(width: int) -> np.int32:
 
 @op("MakeUnique")
 def make_unique(input):
-    """Return values whose lowest bits are replaced by their index in the row.
-
-    Args:
-      input: ``[rows, width]``, float32.
-
-    Raises:
-      OpError: another rank, or a width that is not static.
-    """
+    """Return values whose lowest bits are replaced by their index in the row."""
     x = _rows(input)
     bits = _bits(x)
     bits = jnp.where((bits & _REST) == 0, bits | _SMALLEST, bits)
@@ -99,11 +89,7 @@ def top_k_unique(input, *, k):
     """Return the k largest distinct values of each row, and the last index of each.
 
     Args:
-      input: ``[rows, width]``, float32.
       k: number of values; beyond the distinct ones, values are -inf and indices -1.
-
-    Raises:
-      OpError: another rank, or a negative ``k``.
     """
     x = _rows(input, k)
     values = _descending(x, k)
@@ -114,13 +100,6 @@ def top_k_unique(input, *, k):
 
 @op("TopKWithUnique")
 def top_k_with_unique(input, *, k):
-    """Return the k largest results of `make_unique`, and the indices in their bits.
-
-    Args:
-      input: ``[rows, width]``, float32.
-
-    Raises:
-      OpError: another rank, a negative ``k``, or a width that is not static.
-    """
+    """Return the k largest results of `make_unique`, and the indices in their bits."""
     values = _descending(make_unique(_rows(input, k)), k)
     return values, _bits(values) & _low_bits(input.shape[1])

@@ -111,10 +111,6 @@ def unique(x, *, out_idx=np.int32, bound: Bound):
     Returns:
       Values in order of first occurrence, up to an int bound padded with zeros (further values are dropped), and
       indices ``[n]``.
-
-    Raises:
-      OpError: the input is not a vector.
-      UnboundedError: a traced input without a bound.
     """
     y, number, _ = _unique(x, _NO_AXIS, out_idx, bound)
     return y, number
@@ -126,10 +122,6 @@ def unique_v2(x, axis: Static, *, out_idx=np.int32, bound: Bound):
 
     Args:
       axis: a vector of at most one axis; none: ``x`` is a vector.
-
-    Raises:
-      OpError: ``axis`` is out of range, or no axis of an array of higher rank.
-      UnboundedError: a traced input without a bound.
     """
     y, number, _ = _unique(x, axis, out_idx, bound)
     return y, number
@@ -173,16 +165,8 @@ def _missing(x: Any, y: Any) -> Any:
 def list_diff(x, y, *, out_idx=np.int32, bound: Bound):
     """Return the elements of one vector that are not in another, and their indices.
 
-    Args:
-      x: ``[n]``.
-      y: ``[m]``, of the same dtype.
-
     Returns:
       Both in order. Up to an int bound, values are padded with zeros, indices with ``n``.
-
-    Raises:
-      OpError: other ranks.
-      UnboundedError: a traced input without a bound.
     """
     if x.ndim != 1 or y.ndim != 1:
         raise OpError(f"two vectors are expected, not ranks {x.ndim} and {y.ndim}")

@@ -19,11 +19,7 @@ def _is_half(dtype: Any) -> bool:
 
 
 def upcast(x: Any) -> Any:
-    """Return an array of 16-bit floats as float32, any other as it is.
-
-    Args:
-      x: a NumPy or JAX array.
-    """
+    """Return an array of 16-bit floats as float32, any other as it is."""
     return x.astype(np.float32) if _is_half(x.dtype) else x
 
 

@@ -22,7 +22,6 @@ def number(value: Any, dtype: Any) -> Any:
 
     Args:
       value: a number, or a symbolic dimension, which becomes an array.
-      dtype: dtype of the result.
     """
     if isinstance(value, (int, float, np.number)):
         return np.asarray(value, dtype)[()]
@@ -33,11 +32,7 @@ def pair(x: Any, y: Any) -> tuple[Any, Any]:
     """Return two arrays, broadcast to their common shape.
 
     Args:
-      x: an array.
       y: an array whose shape broadcasts with that of ``x``.
-
-    Raises:
-      ValueError: the shapes do not broadcast.
     """
     x, y = array(x), array(y)
     if x.shape == y.shape:
@@ -55,9 +50,6 @@ def matched(x: Any, y: Any) -> tuple[Any, Any]:
     Args:
       x: an array; a static scalar becomes a literal.
       y: an array whose shape broadcasts with that of ``x``.
-
-    Raises:
-      ValueError: the shapes do not broadcast.
     """
     if isinstance(y, np.ndarray) and not y.ndim:
         return array(x), y[()]

@@ -68,7 +68,6 @@ def zero_safe_product(x: Any, y: Any) -> Any:
     ``y`` also where ``x`` is 0.
 
     Args:
-      x: an array of floats or complex numbers.
       y: an array of the same dtype; the shapes broadcast.
     """
     shape = jnp.broadcast_shapes(jnp.shape(x), jnp.shape(y))
@@ -108,9 +107,6 @@ def logistic(x: Any) -> Any:
     """Return ``1 / (1 + exp(-x))``.
 
     float16 is computed in float32, as ``exp(-x)`` is infinite in float16 below -11.
-
-    Args:
-      x: an array of floats or complex numbers.
     """
     return _half_logistic(x) if x.dtype == jnp.float16 else lax.logistic(x)
 

@@ -72,10 +72,6 @@ def check_indices(op: str, names: Sequence[str], args: Sequence[Any], attrs: Map
     """Check traced indices of a node that TensorFlow would refuse, with checkify.
 
     Args:
-      op: the op.
-      names: of its inputs.
-      args: the inputs.
-      attrs: the attributes.
       where: text for messages that tells the node.
     """
     rule = _RULES.get(op)

@@ -17,12 +17,8 @@ def nonzero(mask: Any, size: Any, fill_value: Any) -> Any:
     ``jnp.nonzero(mask, size=size, fill_value=fill_value)`` with one pass over the mask less.
 
     Args:
-      mask: ``[n]``, bools.
       size: length of the result; further indices are dropped.
       fill_value: pads a result that is too short.
-
-    Returns:
-      ``[size]``, int32.
     """
     count = mask.shape[0]
     number = cumulative(lax.cumsum, lax.convert_element_type(mask, np.int32), 0, False) - 1

@@ -17,9 +17,6 @@ def starts(rows: Any) -> Any:
 
     It pads instead of slicing: slices of data-dependent dimensions could not be compared.
 
-    Args:
-      rows: ``[n, ...]``, of any dtype.
-
     Returns:
       ``[n]``, bools, of which the first is False. NaN differs from NaN.
     """

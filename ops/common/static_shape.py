@@ -37,7 +37,6 @@ def compatible(shape: Any, other: Any, skip: int | None = None) -> bool:
 
     Args:
       shape: a sequence of dimensions; None and symbolic dimensions are unknown.
-      other: the same.
       skip: a dimension that is not compared.
     """
     return len(shape) == len(other) and all(

@@ -96,11 +96,7 @@ class Optional(Variant):
         return Optional(zeros[0] if zeros else None, self.present, tuple(zeros[1:]))
 
     def add(self, other: Any) -> Optional:
-        """Return the sum, value by value.
-
-        Raises:
-          OpError: only one has values.
-        """
+        """Return the sum, value by value."""
         other = _is_optional(other)
         if not self.is_traced and not other.is_traced and self.present != other.present:
             raise OpError("cannot add optionals because one has a value and the other doesn't")

@@ -104,12 +104,7 @@ def tensor_array(
     identical_element_shapes=False,
     tensor_array_name="",
 ):
-    """Make an array of unset elements.
-
-    Args:
-      size: scalar, static; may be symbolic.
-      element_shape: shape of an element, None if unknown.
-    """
+    """Make an array of unset elements."""
     (count,) = dims(size)
     handle = ArrayHandle(plain_dtype(dtype), element_shape, count, dynamic_size)
     return handle, handle.contents(None)
@@ -222,14 +217,8 @@ def tensor_array_stack(handle, flow_in, *, dtype, element_shape=None, bound: Bou
 
     For a dynamic size, see `tensor_list_stack`.
 
-    Args:
-      element_shape: static shape of an element, None if unknown.
-
     Returns:
       [size, ...], or a vector of variants.
-
-    Raises:
-      OpError: elements differ in shape, or the shape of unset elements is unknown.
     """
     array = _handle(handle)
     shape = element_shape if array.shape is None else array.shape
@@ -297,11 +286,7 @@ def tensor_array_split(handle, value, lengths: Static, flow_in):
     """Set all elements to parts of a tensor, split along its first axis.
 
     Args:
-      value: [n, ...].
       lengths: static sizes of the elements; their sum is n.
-
-    Raises:
-      OpError: the lengths do not add up to n, or their number is not the size of the array.
     """
     array = _handle(handle)
     parts = bulk.tensor_list_split(value, _vector(None), lengths, element_dtype=array.dtype)

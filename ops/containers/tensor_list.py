@@ -23,11 +23,7 @@ from tf2jax_lite.values.tensor_list import ElementShape, TensorList, is_fully_de
 
 
 def as_list(value: Any) -> TensorList:
-    """Return a value that is a tensor list, with its length resolved.
-
-    Raises:
-      OpError: it is no list.
-    """
+    """Return a value that is a tensor list, with its length resolved."""
     if isinstance(value, VariantRows):
         return value.as_list()
     if not isinstance(value, TensorList):
@@ -58,11 +54,7 @@ def unset_shape(lst: TensorList, element_shape: Any) -> ElementShape:
 
 
 def unset_element(lst: TensorList, element_shape: Any, dtype: Any) -> Any:
-    """Return zeros for an element that was never set.
-
-    Raises:
-      OpError: its shape is not known.
-    """
+    """Return zeros for an element that was never set."""
     shape = unset_shape(lst, element_shape)
     if shape is None or not is_fully_defined(shape) or not isinstance(dtype, np.dtype):
         raise OpError(f"reading an element that was never set, and whose shape is not known ({shape})")
@@ -108,7 +100,6 @@ def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, elemen
     """Make an empty list.
 
     Args:
-      element_shape: static shape of an element, -1 for unknown dimensions or rank.
       max_num_elements: scalar, static; -1: no limit. A symbolic size without an upper bound sets no limit.
     """
     (size,) = dims(max_num_elements)
@@ -119,12 +110,7 @@ def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, elemen
 
 @op("TensorListReserve", fold=_host_reserve, result_size=result_size.count(1))
 def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_dtype):
-    """Make a list of unset elements, which are read as zeros.
-
-    Args:
-      element_shape: static shape of an element, -1 for unknown dimensions or rank.
-      num_elements: scalar, static; may be symbolic.
-    """
+    """Make a list of unset elements, which are read as zeros."""
     (count,) = dims(num_elements)
     shape, dtype = _element_shape(element_shape), plain_dtype(element_dtype)
     if isinstance(count, int):
@@ -139,7 +125,6 @@ def tensor_list_from_tensor(tensor, element_shape: Static, *, element_dtype):
 
     Args:
       tensor: [n, ...], or a vector of variants.
-      element_shape: unused.
     """
     if isinstance(tensor, VariantRows):
         return tensor.from_tensor()

@@ -211,9 +211,6 @@ def tensor_list_pop_back(input_handle, element_shape: Static, *, element_dtype):
 
     Args:
       element_shape: static shape of the element if it is unset.
-
-    Raises:
-      OpError: the list is empty (EmptyListError), or the shape of an unset element is unknown.
     """
     lst = as_list(input_handle)
     if lst.is_traced:
@@ -243,15 +240,7 @@ def tensor_list_pop_back(input_handle, element_shape: Static, *, element_dtype):
 
 @op("TensorListSetItem", fold=partial_fold(host_set))
 def tensor_list_set_item(input_handle, index, item, *, element_dtype, resize_if_index_out_of_bounds=False):
-    """Set an element.
-
-    Args:
-      index: scalar.
-
-    Raises:
-      OpError: a static index is out of range, or a list of static length would grow by a traced index
-        (ListGrowthError).
-    """
+    """Set an element."""
     lst = as_list(input_handle)
     static_index = static_value(index)
     if static_index is not None and not lst.is_traced and isinstance(lst.length, int):
@@ -311,14 +300,10 @@ def tensor_list_get_item(
     """Return an element.
 
     Args:
-      index: scalar.
       element_shape: static shape of the element if it is unset.
 
     Returns:
       The element; zeros if it is unset.
-
-    Raises:
-      OpError: a static index is out of range, dtypes differ, or the shape of an unset element is unknown.
     """
     if isinstance(input_handle, VariantRows):
         return input_handle.row(index)

@@ -49,14 +49,10 @@ def tensor_list_stack(input_handle, element_shape: Static, *, element_dtype, num
     it has a dynamic dimension with the capacity of the list.
 
     Args:
-      element_shape: static shape of an element, -1 for unknown dimensions or rank.
       num_elements: the length, or -1.
 
     Returns:
       [length, ...], or a vector of variants.
-
-    Raises:
-      OpError: elements differ in shape, or the shape of unset elements is unknown.
     """
     if isinstance(input_handle, VariantRows):
         return input_handle
@@ -94,15 +90,7 @@ def _cleared(lst: TensorList, count: int) -> Any:
 
 @op("TensorListGather")
 def tensor_list_gather(input_handle, indices, element_shape: Static, *, element_dtype):
-    """Stack the elements at ``indices``.
-
-    Args:
-      indices: [n], integers.
-      element_shape: static shape of an element, -1 for unknown dimensions or rank.
-
-    Raises:
-      OpError: a static index is out of range, or elements differ in shape.
-    """
+    """Stack the elements at ``indices``."""
     lst = as_list(input_handle)
     positions = static_value(indices)
     if lst.items is not None and positions is not None and positions.size:
@@ -123,16 +111,7 @@ def _scattered(count: Any, tensor: Any, indices: Any, base: Any = None) -> Any:
 
 @op("TensorListScatter")
 def tensor_list_scatter(tensor, indices, element_shape: Static, *, element_dtype):
-    """Make a list whose element ``indices[i]`` is ``tensor[i]``.
-
-    Args:
-      tensor: [n, ...].
-      indices: [n], static.
-      element_shape: unused.
-
-    Raises:
-      OpError: the indices are traced.
-    """
+    """Make a list whose element ``indices[i]`` is ``tensor[i]``."""
     return tensor_list_scatter_v2(tensor, indices, element_shape, np.int32(-1), element_dtype=element_dtype)
 
 
@@ -141,13 +120,7 @@ def tensor_list_scatter_v2(tensor, indices, element_shape: Static, num_elements:
     """Make a list whose element ``indices[i]`` is ``tensor[i]``.
 
     Args:
-      tensor: [n, ...].
-      indices: [n], integers.
-      element_shape: unused.
       num_elements: scalar, static: the length; -1: up to the largest index.
-
-    Raises:
-      OpError: ``num_elements`` is -1 and the indices are traced.
     """
     tensor = jnp.asarray(tensor)
     count = int(num_elements)
@@ -182,12 +155,7 @@ def tensor_list_split(tensor, element_shape: Static, lengths: Static, *, element
     """Split a tensor along its first axis into elements of a list.
 
     Args:
-      tensor: [n, ...].
-      element_shape: unused.
       lengths: static sizes of the elements; their sum is n.
-
-    Raises:
-      OpError: the lengths do not add up to n.
     """
     sizes = [int(n) for n in np.asarray(lengths)]
     if sum(sizes) != tensor.shape[0]:
@@ -208,12 +176,6 @@ def tensor_list_concat_v2(
     """Concatenate the elements along their first axis.
 
     For a dynamic length, see `tensor_list_stack`.
-
-    Args:
-      element_shape: static shape of an element, -1 for unknown dimensions or rank.
-
-    Raises:
-      OpError: elements are scalars or differ in shape, or the shape of unset elements is unknown.
     """
     lst = as_list(input_handle)
     if lst.items:
@@ -266,11 +228,7 @@ def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
 
 @op("TensorListConcat")
 def tensor_list_concat(input_handle, *, element_dtype, element_shape=None, bound: Bound = None):
-    """Concatenate the elements along their first axis.
-
-    Raises:
-      OpError: elements are scalars or differ in shape.
-    """
+    """Concatenate the elements along their first axis."""
     return tensor_list_concat_v2(as_list(input_handle), np.asarray(-1), None, element_dtype=element_dtype, bound=bound)
 
 

@@ -72,7 +72,6 @@ def suppress(
     Args:
       scores: float [n]; NaN is never selected.
       similarity: a function from an int32 index to the similarity of all candidates with it, [n].
-      count: maximal number of selections.
       threshold: scalar; candidates of larger similarity are dropped.
       score_threshold: scalar; only larger scores are selected.
       sigma: None, or a scalar: where it is positive, scores of similar candidates are lowered (soft suppression).
@@ -126,9 +125,6 @@ def suppress_by_class(
 
     Args:
       boxes: [classes, n, 4], or [1, n, 4] for all classes.
-      scores: float [classes, n].
-      per_class: maximal number of selections of a class.
-      total: maximal number of selections.
       threshold: scalar; boxes of larger intersection over union are dropped.
       score_threshold: scalar; only larger scores are selected.
 

@@ -22,12 +22,7 @@ _HIGHEST = lax.Precision.HIGHEST
 
 
 def images_and_size(images: Any, size: Any) -> tuple[Any, Any]:
-    """Return images as an array, and the requested size as (height, width).
-
-    Raises:
-      OpError: the rank of ``images`` is not 4, the size is not two positive numbers, or the result would be larger
-        than the option ``max_result_bytes``.
-    """
+    """Return images as an array, and the requested size as (height, width)."""
     images, size = jnp.asarray(images), dims(size)
     if images.ndim != 4:
         raise OpError(f"images have rank 4, not {images.ndim}")

@@ -115,7 +115,6 @@ def _blended(image: Any, boxes: Any, index: Any, size: tuple[int, ...]) -> Any:
     values for 2x2 windows take twice the memory: of more than 32 MiB the system provides each page again in each call.
 
     Args:
-      image: [batch, height, width, channels], static sizes.
       boxes: as `crop_and_resize` takes them.
       index: its ``box_ind``.
       size: height and width of crops.
@@ -187,16 +186,7 @@ def crop_and_resize(image, boxes, box_ind, crop_size: Static, *, method="bilinea
     An index out of range, an error in TensorFlow, is clipped; boxes that are not finite are extrapolated.
 
     Args:
-      image: [batch, height, width, channels].
       boxes: float32 [boxes, 4], (y1, x1, y2, x2) normalized to [0, 1].
-      box_ind: int32 [boxes], the image of each box.
-      crop_size: static ints (height, width).
-
-    Returns:
-      float32 [boxes, height, width, channels].
-
-    Raises:
-      OpError: shapes, the crop size or the method are invalid.
     """
     image, boxes, box_ind = _crop_arguments(image, boxes, box_ind, method)
     height, width = dims(crop_size)
@@ -211,13 +201,7 @@ def crop_and_resize_grad_image(grads, boxes, box_ind, image_size: Static, *, T, 
     """Compute the gradient of `crop_and_resize` with respect to the images.
 
     Args:
-      grads: float32 [boxes, height, width, channels].
       boxes: float32 [boxes, 4], (y1, x1, y2, x2) normalized to [0, 1].
-      box_ind: int32 [boxes], the image of each box.
-      image_size: static ints [4], the shape of ``image``.
-
-    Raises:
-      OpError: shapes or the method are invalid.
     """
     grads = jnp.asarray(grads)
     image, boxes, box_ind = _crop_arguments(jnp.zeros(dims(image_size), _F32), boxes, box_ind, method)

@@ -86,16 +86,8 @@ def _register(name: str, version: int) -> None:
         The noise has TensorFlow's distribution, not its bits, which depend on the time.
 
         Args:
-          input: float32 [batch, height, width, channels].
-          size: static ints (height, width).
           offsets: float32 [batch, 2], (y, x) of each window; in version 2 of its corner unless ``centered`` and
             ``normalized``.
-
-        Returns:
-          float32 [batch, *size, channels].
-
-        Raises:
-          OpError: shapes or the kind of noise are invalid.
         """
         return _glimpse(
             input,

@@ -103,12 +103,7 @@ def non_max_suppression(boxes, scores, max_output_size: Static, *, iou_threshold
 
     Args:
       boxes: float [boxes, 4], two opposite corners each.
-      scores: float [boxes].
-      max_output_size: static int scalar.
       iou_threshold: in [0, 1]; boxes of larger intersection over union are dropped.
-
-    Raises:
-      OpError: shapes or static values are invalid, or traced inputs have no bound.
     """
     lowest = np.finfo(_F32).min
     return _run(boxes, scores, max_output_size, _F32(iou_threshold), lowest, None, bound, False)[0]
@@ -122,12 +117,7 @@ def non_max_suppression_v2(boxes, scores, max_output_size: Static, iou_threshold
 
     Args:
       boxes: float [boxes, 4], two opposite corners each.
-      scores: float [boxes].
-      max_output_size: static int scalar.
       iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
-
-    Raises:
-      OpError: shapes or static values are invalid, or traced inputs have no bound.
     """
     lowest = jnp.finfo(scores.dtype).min
     return _run(boxes, scores, max_output_size, iou_threshold, lowest, None, bound, False)[0]
@@ -141,13 +131,8 @@ def non_max_suppression_v3(boxes, scores, max_output_size: Static, iou_threshold
 
     Args:
       boxes: float [boxes, 4], two opposite corners each.
-      scores: float [boxes].
-      max_output_size: static int scalar.
       iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
       score_threshold: scalar; only larger scores are selected.
-
-    Raises:
-      OpError: shapes or static values are invalid, or traced inputs have no bound.
     """
     return _run(boxes, scores, max_output_size, iou_threshold, score_threshold, None, bound, False)[0]
 
@@ -169,13 +154,8 @@ def non_max_suppression_v4(
 
     Args:
       boxes: float [boxes, 4], two opposite corners each.
-      scores: float [boxes].
-      max_output_size: static int scalar.
       iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
       score_threshold: scalar; only larger scores are selected.
-
-    Raises:
-      OpError: shapes or static values are invalid, or traced inputs have no bound.
     """
     args = (boxes, scores, max_output_size, iou_threshold, score_threshold, None, bound, pad_to_max_output_size)
     indices, _, valid = _run(*args)
@@ -200,14 +180,9 @@ def non_max_suppression_v5(
 
     Args:
       boxes: float [boxes, 4], two opposite corners each.
-      scores: float [boxes].
-      max_output_size: static int scalar.
       iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
       score_threshold: scalar; only larger scores are selected.
       soft_nms_sigma: scalar; if positive, scores are lowered instead of dropping boxes.
-
-    Raises:
-      OpError: shapes or static values are invalid, or traced inputs have no bound.
     """
     args = (boxes, scores, max_output_size, iou_threshold, score_threshold)
     return _run(*args, soft_nms_sigma, bound, pad_to_max_output_size)
@@ -223,13 +198,8 @@ def non_max_suppression_with_overlaps(
 
     Args:
       overlaps: float [boxes, boxes], the pairwise similarity.
-      scores: float [boxes].
-      max_output_size: static int scalar.
       overlap_threshold: scalar; boxes of larger overlap are dropped.
       score_threshold: scalar; only larger scores are selected.
-
-    Raises:
-      OpError: shapes or static values are invalid, or traced inputs have no bound.
     """
     if overlaps.ndim != 2 or overlaps.shape[0] != overlaps.shape[1]:
         raise OpError(f"overlaps must be a square matrix, not of shape {tuple(overlaps.shape)}")
@@ -261,18 +231,11 @@ def combined_non_max_suppression(
     Of equal scores, the lower class and then the lower index is selected first; TensorFlow's order is unspecified.
 
     Args:
-      boxes: float [batch, boxes, classes or 1, 4].
-      scores: float [batch, boxes, classes].
-      max_output_size_per_class: static int scalar.
-      max_total_size: static int scalar.
       iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
       score_threshold: scalar; only larger scores are selected.
 
     Returns:
       Boxes [batch, size, 4], scores and classes [batch, size], padded with 0, and their number [batch].
-
-    Raises:
-      OpError: shapes or sizes are invalid.
     """
     boxes, scores = jnp.asarray(boxes), jnp.asarray(scores)
     if boxes.ndim != 4 or boxes.shape[3] != 4 or scores.ndim != 3:

@@ -115,15 +115,7 @@ def image_projective_transform_v3(
     The gradient is TensorFlow's, which applies the inverse transform; it is 0 with respect to the transforms.
 
     Args:
-      images: [batch, height, width, channels].
       transforms: float32 [batch or 1, 8], the first entries of 3x3 matrices from output to input coordinates.
-      output_shape: static ints (height, width).
-
-    Returns:
-      [batch, *output_shape, channels]; the images' dtype.
-
-    Raises:
-      OpError: shapes or attributes are invalid.
     """
     images, transforms, fill = image_batch(images), jnp.asarray(transforms), jnp.asarray(fill_value)
     if transforms.ndim != 2 or transforms.shape[1] != 8:

@@ -86,18 +86,7 @@ def resize_bilinear(
     half_pixel_centers=False,
     resize_bilinear_precision: Option[str] = "highest",
 ):
-    """Resize by bilinear interpolation.
-
-    Args:
-      images: [batch, height, width, channels].
-      size: static ints (height, width).
-
-    Returns:
-      float32 [batch, *size, channels].
-
-    Raises:
-      OpError: the rank or the size is invalid, or the result exceeds max_result_bytes.
-    """
+    """Resize by bilinear interpolation."""
     images, (height, width) = images_and_size(images, size)
     rows = _bilinear_weights(images.shape[1], height, align_corners, half_pixel_centers)
     columns = _bilinear_weights(images.shape[2], width, align_corners, half_pixel_centers)
@@ -145,18 +134,7 @@ def _repeats(index: Any, size_in: Any) -> int:
 
 @op("ResizeNearestNeighbor", pattern=Pattern.INJECTIVE, check=check_alignment)
 def resize_nearest_neighbor(images, size: Static, *, align_corners=False, half_pixel_centers=False):
-    """Resize by selecting the nearest pixel.
-
-    Args:
-      images: [batch, height, width, channels].
-      size: static ints (height, width).
-
-    Returns:
-      [batch, *size, channels]; the images' dtype.
-
-    Raises:
-      OpError: the rank or the size is invalid, or the result exceeds max_result_bytes.
-    """
+    """Resize by selecting the nearest pixel."""
     out, sizes = images_and_size(images, size)
     for axis, size_out in zip((1, 2), sizes, strict=True):
         size_in = out.shape[axis]
@@ -182,14 +160,7 @@ def resize_nearest_neighbor_grad(grads, size: Static, *, align_corners=False, ha
     """Compute the gradient of `resize_nearest_neighbor`.
 
     Args:
-      grads: [batch, height, width, channels].
       size: static ints (height, width) of the original images.
-
-    Returns:
-      [batch, *size, channels]; the dtype of ``grads``.
-
-    Raises:
-      OpError: the rank or the size is invalid, or the result exceeds max_result_bytes.
     """
     grads, sizes = images_and_size(grads, size)
     half = grads.dtype in (np.dtype(np.float16), np.dtype(jnp.bfloat16))
@@ -256,18 +227,7 @@ def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixe
 
 @op("ResizeBicubic", pattern=Pattern.MATERIALIZED, check=check_alignment)
 def resize_bicubic(images, size: Static, *, align_corners=False, half_pixel_centers=False):
-    """Resize by bicubic interpolation.
-
-    Args:
-      images: [batch, height, width, channels].
-      size: static ints (height, width).
-
-    Returns:
-      float32 [batch, *size, channels].
-
-    Raises:
-      OpError: the rank or the size is invalid, or the result exceeds max_result_bytes.
-    """
+    """Resize by bicubic interpolation."""
     images, (height, width) = images_and_size(images, size)
     rows = _bicubic_weights(images.shape[1], height, align_corners, half_pixel_centers)
     columns = _bicubic_weights(images.shape[2], width, align_corners, half_pixel_centers)
@@ -309,16 +269,6 @@ def resize_area(images, size: Static, *, align_corners=False):
     """Resize by averaging over areas.
 
     TF: core/kernels/image/resize_area_op.cc.
-
-    Args:
-      images: [batch, height, width, channels].
-      size: static ints (height, width).
-
-    Returns:
-      float32 [batch, *size, channels].
-
-    Raises:
-      OpError: the rank or the size is invalid, or the result exceeds max_result_bytes.
     """
     images, (height, width) = images_and_size(images, size)
     rows = _area_weights(images.shape[1], height, align_corners)

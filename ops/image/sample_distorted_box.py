@@ -153,8 +153,6 @@ def _draw_crop(words: Any, index: Any, ratio: Any, height: Any, width: Any, area
       words: random words, uint32 [16].
       index: uint32, the first word to use.
       ratio: float32, width over height of the crop.
-      height: int32, of the image.
-      width: int32, of the image.
       areas: float32, the smallest and the largest area in pixels.
 
     Returns:
@@ -240,16 +238,10 @@ def stateless_sample_distorted_bounding_box(
     """Sample a crop that covers enough of a box, with TensorFlow's bits.
 
     Args:
-      image_size: int [3], height, width and channels.
-      bounding_boxes: float32 [batch, boxes, 4], (y1, x1, y2, x2) in [0, 1].
       min_object_covered: fraction of a box that the crop must cover, float32 scalar.
-      seed: int [2].
 
     Returns:
       begin [3] and size [3] of the crop, of the dtype of ``image_size``, and its box, float32 [1, 1, 4].
-
-    Raises:
-      OpError: shapes, static values or attributes are invalid.
     """
     if seed.shape != (2,):
         raise OpError(f"seed must have shape [2], not {tuple(seed.shape)}")

@@ -108,16 +108,8 @@ def scale_and_translate(images, size: Static, scale, translation, *, kernel_type
     The gradient is 0 with respect to scale and translation, as TensorFlow has none.
 
     Args:
-      images: [batch, height, width, channels].
-      size: static ints (height, width).
       scale: float32 [2], output pixels per input pixel.
       translation: float32 [2], in output pixels.
-
-    Returns:
-      float32 [batch, *size, channels].
-
-    Raises:
-      OpError: the rank, the size or the kernel is invalid, or the result exceeds max_result_bytes.
     """
     images, size = images_and_size(images, size)
     return apply_weights(images, *_sampling(images.shape[1:3], size, scale, translation, kernel_type, antialias))

@@ -97,7 +97,6 @@ def svd(x: Any, full_matrices: bool) -> tuple[Any, Any, Any]:
 
     Args:
       x: ``[..., m, n]``, float or complex; k is the smaller of m and n.
-      full_matrices: whether singular vectors are completed to bases of m and n vectors.
 
     Returns:
       Real singular values in descending order ``[..., k]``, left vectors in columns ``[..., m, k or m]``, and right

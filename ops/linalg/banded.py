@@ -32,9 +32,6 @@ def _solve_by_rows(bands: Any, rhs: Any, lower: bool, adjoint: bool) -> Any:
       rhs: ``[..., size, columns]`` of the same dtype; the leading dimensions of both broadcast.
       lower: whether the matrices are lower triangular, with the diagonal as the first band, else the last.
       adjoint: whether to solve with the adjoint matrices.
-
-    Returns:
-      ``[..., size, columns]``.
     """
     count, size = bands.shape[-2:]
     forward = lower != adjoint
@@ -100,9 +97,6 @@ def banded_triangular_solve(bands, rhs, *, lower=True, adjoint=False):
       bands: ``[..., count, size]``, 1 <= count <= size. Element r of a band is in row r of the matrix; the diagonal is
         the first band if ``lower``, else the last.
       rhs: ``[..., size, columns]``; leading dimensions broadcast.
-
-    Raises:
-      OpError: ranks below 2, or another number of bands.
     """
     bands, rhs = as_matrix(bands), as_matrix(rhs)
     count, size = bands.shape[-2:]
@@ -128,10 +122,6 @@ def tridiagonal_solve(diagonals, rhs, *, partial_pivoting=True, perturb_singular
     Args:
       diagonals: ``[..., 3, n]``: super-, main and subdiagonal; the last element of the first and the first one of the
         last are unused.
-      rhs: ``[..., n, columns]``.
-
-    Raises:
-      OpError: ranks below 2, or another number of diagonals.
     """
     diagonals, rhs = as_matrix(diagonals), as_matrix(rhs)
     if diagonals.shape[-2] != 3:
@@ -148,9 +138,7 @@ def tridiagonal_mat_mul(superdiag, maindiag, subdiag, rhs):
 
     Args:
       superdiag: ``[..., 1, m]``, of which the last element is unused.
-      maindiag: ``[..., 1, m]``.
       subdiag: ``[..., 1, m]``, of which the first element is unused.
-      rhs: ``[..., m, n]``.
     """
     up, main, down = (jnp.swapaxes(jnp.asarray(d), -1, -2) for d in (superdiag, maindiag, subdiag))
     rhs = jnp.asarray(rhs)

@@ -79,7 +79,6 @@ def cholesky_grad(factor, grad):
     """Return the gradient of Cholesky, symmetric as TensorFlow's.
 
     Args:
-      factor: ``[..., n, n]``, lower Cholesky factors.
       grad: ``[..., n, n]``, their gradient.
     """
     return _cholesky_pull(jnp.asarray(factor), jnp.asarray(grad))
@@ -88,11 +87,7 @@ def cholesky_grad(factor, grad):
 @op("MatrixInverse", "BatchMatrixInverse", pattern=Pattern.MATERIALIZED)
 @_in_float32
 def matrix_inverse(input, *, adjoint=False):
-    """Return inverses of matrices.
-
-    Args:
-      input: ``[..., n, n]``.
-    """
+    """Return inverses of matrices."""
     input = jnp.asarray(input)
     return jnp.linalg.inv(conj_transpose(input) if adjoint else input)
 
@@ -118,7 +113,6 @@ def matrix_solve(matrix, rhs, *, adjoint=False):
     """Solve linear systems.
 
     Args:
-      matrix: ``[..., n, n]``.
       rhs: ``[..., n, columns]``; leading dimensions broadcast.
     """
     matrix, rhs = broadcast_batch(jnp.asarray(matrix), jnp.asarray(rhs))
@@ -145,8 +139,6 @@ def matrix_solve_ls(matrix, rhs, l2_regularizer, *, fast=True):
     TF: core/kernels/linalg/matrix_solve_ls_op_impl.h.
 
     Args:
-      matrix: ``[..., m, n]``.
-      rhs: ``[..., m, columns]``.
       l2_regularizer: scalar; unused if not ``fast``.
     """
     matrix, rhs = jnp.asarray(matrix), jnp.asarray(rhs)
@@ -166,11 +158,7 @@ def matrix_solve_ls(matrix, rhs, l2_regularizer, *, fast=True):
 @op("Qr", pattern=Pattern.MATERIALIZED)
 @_in_float32
 def qr(input, *, full_matrices=False):
-    """Return orthogonal and triangular factors.
-
-    Args:
-      input: ``[..., m, n]``.
-    """
+    """Return orthogonal and triangular factors."""
     q, r = jnp.linalg.qr(jnp.asarray(input), mode="complete" if full_matrices else "reduced")
     return q, r
 
@@ -179,9 +167,6 @@ def qr(input, *, full_matrices=False):
 @_in_float32
 def svd(input, *, compute_uv=True, full_matrices=False):
     """Return singular values and vectors; signs of vectors are arbitrary.
-
-    Args:
-      input: ``[..., m, n]``.
 
     Returns:
       Singular values ``[..., min(m, n)]`` in descending order, left and right vectors in columns.
@@ -217,10 +202,6 @@ def self_adjoint_eig(input, *, compute_v=True):
 @op("Lu", pattern=Pattern.MATERIALIZED)
 @_in_float32
 def lu(input, *, output_idx_type=np.int32):
-    """Return packed triangular factors and the row permutation.
-
-    Args:
-      input: ``[..., n, n]``.
-    """
+    """Return packed triangular factors and the row permutation."""
     packed, _, permutation = jax.lax.linalg.lu(jnp.asarray(input))
     return packed, permutation.astype(canonical(output_idx_type))

@@ -27,11 +27,7 @@ def as_matrix(x: Any, square: bool = False) -> Any:
     """Return ``x`` as an array of matrices.
 
     Args:
-      x: ``[..., m, n]``.
       square: whether m must equal n.
-
-    Raises:
-      OpError: the rank is below 2, or matrices are not square.
     """
     x = jnp.asarray(x)
     if x.ndim < 2:
@@ -86,9 +82,6 @@ def mat_mul(a, b, *, transpose_a=False, transpose_b=False, grad_a=False, grad_b=
     Args:
       a: ``[m, k]``, or ``[k, m]`` if transposed.
       b: ``[k, n]`` of the same dtype, or ``[n, k]`` if transposed.
-
-    Raises:
-      OpError: other ranks.
     """
     a, b = jnp.asarray(a), jnp.asarray(b)
     if a.ndim != 2 or b.ndim != 2:
@@ -121,9 +114,6 @@ def batch_mat_mul_v2(x, y, *, adj_x=False, adj_y=False, grad_x=False, grad_y=Fal
     Args:
       x: ``[..., m, k]``, or ``[..., k, m]`` if adjoint.
       y: ``[..., k, n]`` of the same dtype, or ``[..., n, k]`` if adjoint.
-
-    Raises:
-      OpError: ranks below 2, or inner dimensions that differ.
     """
     return _batch(x, y, adj_x, adj_y, x.dtype)
 
@@ -202,12 +192,6 @@ def einsum(inputs, *, equation):
     """Sum products over labeled dimensions.
 
     TF: core/kernels/linalg/einsum_op_impl.h.
-
-    Args:
-      equation: subscripts, such as "bij,bjk->bik". Only the dimensions of an ellipsis broadcast, as in TensorFlow.
-
-    Raises:
-      OpError: the equation does not match the inputs, or dimensions of one label differ.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")

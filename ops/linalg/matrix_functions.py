@@ -38,9 +38,6 @@ def eig(input, *, compute_v=True, Tout):
 
     Returns:
       Eigenvalues ``[..., n]``, and eigenvectors in columns ``[..., n, n]``.
-
-    Raises:
-      OpError: matrices are not square.
     """
     input, dtype = as_matrix(input, square=True), canonical(Tout)
     if compute_v:
@@ -98,9 +95,6 @@ def matrix_square_root(input):
 
     Args:
       input: ``[..., n, n]``, float or complex. A real matrix without a real root gives NaN, as in TensorFlow.
-
-    Raises:
-      OpError: matrices are not square.
     """
     input = as_matrix(input, square=True)
     return _square_root(upcast(input)).astype(input.dtype)
@@ -114,9 +108,6 @@ def matrix_logarithm(input):
 
     Args:
       input: ``[..., n, n]``, complex.
-
-    Raises:
-      OpError: matrices are not square.
     """
     input = as_matrix(input, square=True)
     eye = np.eye(input.shape[-1], dtype=input.dtype)

@@ -53,12 +53,7 @@ def _binary(
     """Register an elementwise op of two tensors, which broadcast.
 
     Args:
-      name: the op's name.
-      summary: the first line of its docstring.
-      fn: the function of two `jax.Array` operands.
-      host: the NumPy function by which constants are folded.
       operands: brings both operands to shapes that ``fn`` takes: `matched` for ``jax.lax`` primitives.
-      **options: options of `op`.
     """
 
     def call(x, y):
@@ -163,14 +158,7 @@ def mul_no_nan(x, y):
 
 @op("Cross", pattern=Pattern.INJECTIVE)
 def cross(a, b):
-    """Return cross products of vectors.
-
-    Args:
-      a: ``[..., 3]``.
-
-    Raises:
-      OpError: the shapes differ, or the last dimension is not 3.
-    """
+    """Return cross products of vectors."""
     if a.shape != b.shape or a.shape[-1] != 3:
         raise OpError(f"operands must have one shape and 3 elements per vector, got {list(a.shape)}, {list(b.shape)}")
     return jnp.cross(a, b)

@@ -127,11 +127,7 @@ def cast(x, *, DstT, Truncate=False):
 
 
 def _bitcast_shape(shape: tuple[Any, ...], before: np.dtype, after: np.dtype) -> tuple[Any, ...]:
-    """Return the shape of a bitcast.
-
-    Raises:
-      OpError: the last dimension is not the ratio of the dtypes' sizes.
-    """
+    """Return the shape of a bitcast."""
     if before.itemsize >= after.itemsize:
         ratio = before.itemsize // after.itemsize
         return shape if ratio == 1 else (*shape, ratio)
@@ -159,10 +155,6 @@ def bitcast(input, *, type):
     """Reinterpret bits as another dtype.
 
     TF: core/kernels/bitcast_op.cc.
-
-    Raises:
-      OpError: the last dimension is not the ratio of the dtypes' sizes, or the bits are symbolic or strings.
-      UnsupportedAttributeError: a 64-bit float dtype without ``jax_enable_x64``.
     """
     dtype = np.dtype(type)
     if isinstance(input, U32Pair):

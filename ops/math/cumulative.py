@@ -64,14 +64,7 @@ def _fold_scan(name: str) -> Callable[..., np.ndarray]:
 
 @op("Cumsum", fold=_fold_scan("Sum"), pattern=Pattern.MATERIALIZED)
 def cumsum(x, axis: Static, *, exclusive=False, reverse=False):
-    """Return cumulative sums along an axis.
-
-    Args:
-      axis: scalar int in ``[-rank, rank)``.
-
-    Raises:
-      OpError: a scalar, or an axis out of range.
-    """
+    """Return cumulative sums along an axis."""
     return _scan(lax.cumsum, x, axis, exclusive, reverse, 0)
 
 

@@ -99,14 +99,7 @@ def _transformed(fn: Any, input: Any, fft_length: Any, axes: Any, dtype: Any, *,
 
     Args:
       fn: a transform of `jax.numpy.fft`.
-      input: an array.
-      fft_length: ``[n]``, static, the sizes of the dimensions.
-      axes: ``[n]``, static, the dimensions.
-      dtype: dtype of the result.
       half: whether the result has half of the last of them.
-
-    Raises:
-      OpError: lengths differ or are negative, or an axis is out of range or repeated.
     """
     input, lengths = jnp.asarray(input), dims(fft_length)
     which = normalize_axes(axes, input.ndim)
@@ -130,10 +123,6 @@ def fftnd(input, fft_length: Static, axes: Static):
 
     Args:
       fft_length: ``[n]``, ints: the size to which each dimension is truncated or zero-padded.
-      axes: ``[n]``, distinct ints in ``[-rank, rank)``.
-
-    Raises:
-      OpError: see `_transformed`.
     """
     return _transformed(jnp.fft.fftn, input, fft_length, axes, input.dtype)
 

@@ -132,9 +132,6 @@ def reduce_sum(x, axis: Static, *, keep_dims=False):
 
     Args:
       axis: ints in ``[-rank, rank)``, a scalar or vector without duplicates; none: the array is returned.
-
-    Raises:
-      OpError: an axis is out of range or repeated.
     """
     axes = _axes(axis, x.ndim)
     return _restore_dims(in_float32(lambda v: reduce_axes(lax.reduce_sum, v, axes), x), axes, keep_dims)
@@ -153,12 +150,6 @@ def reduce_mean(x, axis: Static, *, keep_dims=False):
 
     Integers are summed in 64 bits (32 bits without ``jax_enable_x64``: larger sums wrap) and divided towards zero. The
     mean of no elements is NaN for floats, 0 for complex numbers, and -1 for integers, where TensorFlow divides by zero.
-
-    Args:
-      axis: ints in ``[-rank, rank)``, a scalar or vector without duplicates.
-
-    Raises:
-      OpError: an axis is out of range or repeated.
     """
     axes = _axes(axis, x.ndim)
     count = _size(x.shape, axes)
@@ -229,12 +220,6 @@ def euclidean_norm(x, axis: Static, *, keep_dims=False):
     Squares have the dtype of the input, so that float16 and integers overflow where TensorFlow's do. The root of an
     integer sum that wrapped to a negative number is the C cast of NaN: the minimum of int32 or int64, 0 in narrower
     dtypes.
-
-    Args:
-      axis: ints in ``[-rank, rank)``, a scalar or vector without duplicates.
-
-    Raises:
-      OpError: an axis is out of range or repeated.
     """
     axes = _axes(axis, x.ndim)
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
@@ -294,12 +279,6 @@ def arg_max(x, dimension: Static, *, output_type=np.int64):
     """Return the index of the first maximum along an axis.
 
     TF: core/kernels/argmax_op.cc.
-
-    Args:
-      dimension: scalar int in ``[-rank, rank)``.
-
-    Raises:
-      OpError: a scalar, an axis out of range, or an empty axis.
     """
     return _arg(x, dimension, output_type, True)
 

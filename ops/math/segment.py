@@ -140,9 +140,6 @@ def unsorted_segment_sum(data, segment_ids, num_segments: Static):
 
     Args:
       num_segments: scalar int >= 0, the number of rows of the result.
-
-    Raises:
-      OpError: shapes do not match, ``num_segments`` is negative, or a static id is too large.
     """
     return _unsorted("Sum", data, segment_ids, num_segments)
 
@@ -243,15 +240,10 @@ def segment_sum(data, segment_ids, *, bound: Bound):
     """Sum runs of rows.
 
     Args:
-      data: ``[n, ...]``.
       segment_ids: ``[n]``, ascending ints >= 0. If traced, negative ones are dropped and the order is not checked.
 
     Returns:
       ``[count, ...]``, in which count is the last id + 1, or the bound; rows past it are empty segments.
-
-    Raises:
-      OpError: shapes do not match, or static ids are negative or not ascending.
-      UnboundedError: traced ids without a bound.
     """
     return _sorted("Sum", data, segment_ids, bound)
 
@@ -306,7 +298,6 @@ def segment_sum_v2(data, segment_ids, num_segments: Static):
     See `segment_sum`.
 
     Args:
-      data: ``[n, ...]``.
       segment_ids: ``[n]``, ascending ints in ``[0, num_segments)``.
     """
     return _sorted_v2("Sum", data, segment_ids, num_segments)

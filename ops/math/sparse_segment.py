@@ -87,13 +87,8 @@ def _register(kind: str) -> None:
         """Reduce gathered rows by segment. TF: segment_reduction_ops_impl.h.
 
         Args:
-          data: ``[n, ...]``.
           indices: ``[m]``, rows of ``data``; out of range see `take`.
           segment_ids: ``[m]``, ascending ints; see `segment_sum`.
-
-        Raises:
-          OpError: shapes do not match, a static index is out of range, or static ids are negative or not ascending.
-          UnboundedError: traced ids without a bound.
         """
         del sparse_gradient
         return _sparse(kind, data, indices, segment_ids, segment_count(segment_ids, bound))
@@ -106,35 +101,15 @@ def _register(kind: str) -> None:
 
     @op(f"{name}Grad")
     def grad(grad, indices, segment_ids, output_dim0: Static):
-        """Return the gradient of `call`. TF: segment_reduction_ops_impl.h.
-
-        Args:
-          grad: ``[count, ...]``, the gradient of the result.
-          indices: ``[m]``, ints in ``[0, output_dim0)``.
-          segment_ids: ``[m]``.
-          output_dim0: scalar int, the number of rows of the data.
-
-        Raises:
-          OpError: shapes do not match, or a static index is out of range.
-        """
+        """Return the gradient of `call`. TF: segment_reduction_ops_impl.h."""
         return _sparse_grad(kind, grad, indices, segment_ids, dims(output_dim0)[0])
 
     @op(f"{name}GradV2")
     def grad_of_rows(grad, indices, segment_ids, dense_output_dim0, *, bound: Bound):
         """Return the gradient of `call` for the rows in use.
 
-        Args:
-          grad: ``[count, ...]``, the gradient of the result.
-          indices: ``[m]``, ints in ``[0, dense_output_dim0)``.
-          segment_ids: ``[m]``.
-          dense_output_dim0: scalar int, the number of rows of the data.
-
         Returns:
           The gradients of the rows, and the distinct indices of the rows, in ascending order.
-
-        Raises:
-          OpError: shapes do not match, or a static index is out of range.
-          UnboundedError: traced indices without a bound.
         """
         return _sparse_grad_v2(kind, grad, indices, segment_ids, dense_output_dim0, bound)
 

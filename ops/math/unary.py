@@ -24,15 +24,7 @@ from tf2jax_lite.xla_cpu import inverse_trig
 def _unary(
     name: str, summary: str, fn: Callable[[Any], Any], host: Callable[[Any], Any] | None = None, **options: Any
 ) -> None:
-    """Register an elementwise op of one tensor.
-
-    Args:
-      name: the op's name.
-      summary: the first line of its docstring.
-      fn: the function of a `jax.Array`.
-      host: the NumPy function by which constants are folded.
-      **options: options of `op`.
-    """
+    """Register an elementwise op of one tensor."""
 
     def call(x):
         return fn(array(x))

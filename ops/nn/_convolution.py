@@ -95,14 +95,6 @@ def resolve_padding(
     Args:
       padding: ``"SAME"``, ``"VALID"`` or ``"EXPLICIT"``.
       explicit_paddings: (before, after) for each dimension of ``data_format``; used for ``"EXPLICIT"`` only.
-      data_format: such as ``"NHWC"``.
-      sizes: spatial sizes of the input, ints or symbolic dimensions.
-      window: spatial sizes of the window.
-      strides: of the window, spatial.
-      dilations: of the window, spatial.
-
-    Raises:
-      OpError: ``padding`` has another value.
     """
     if padding == "EXPLICIT":
         return [(int(explicit_paddings[2 * i]), int(explicit_paddings[2 * i + 1])) for i in layout(data_format)[1]]
@@ -120,11 +112,6 @@ def convolve(input: Any, filter: Any, attrs: ConvAttrs) -> Any:
 
     Args:
       input: rank as ``attrs.data_format``.
-      filter: [*window, channels / groups, outputs].
-      attrs: attributes.
-
-    Raises:
-      OpError: a stride or a dilation is not positive, or the padding is unknown.
     """
     input, filter = array(input), array(filter)
     channel, spatial_axes = layout(attrs.data_format)
@@ -181,10 +168,6 @@ def _convolve_symbolic(
 
 def grouped(filter: Any, attrs: ConvAttrs) -> tuple[Any, ConvAttrs]:
     """Return a depthwise filter and its attributes as those of a grouped convolution.
-
-    Args:
-      filter: [height, width, channels, multiplier].
-      attrs: attributes of the depthwise convolution.
 
     Returns:
       The filter [height, width, 1, channels * multiplier], and the attributes with a group for each channel.

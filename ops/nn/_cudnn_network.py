@@ -71,11 +71,7 @@ class Network:
         return sum(rows * columns for rows, columns in self.weights()) + sum(n for (n,) in self.biases())
 
     def unpack(self, params: Any) -> tuple[list[Any], list[Any]]:
-        """Return the matrices and the biases in the vector of all weights.
-
-        Raises:
-          OpError: the vector has another length.
-        """
+        """Return the matrices and the biases in the vector of all weights."""
         if params.ndim != 1 or params.shape[0] != self.count():
             raise OpError(f"params of shape {params.shape}, where {self} has {self.count()} weights")
         arrays, start = [], 0
@@ -87,11 +83,7 @@ class Network:
         return arrays[:split], arrays[split:]
 
     def pack(self, weights: list[Any], biases: list[Any]) -> Any:
-        """Return the vector of all weights for matrices and biases.
-
-        Raises:
-          OpError: their sizes are others.
-        """
+        """Return the vector of all weights for matrices and biases."""
         given = [tuple(np.shape(v)) for v in (*weights, *biases)]
         expected = [*self.weights(), *self.biases()]
         if [math.prod(shape) for shape in given] != [math.prod(shape) for shape in expected]:

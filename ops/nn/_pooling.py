@@ -37,11 +37,7 @@ class Window(NamedTuple):
 
 
 def window_of(value: Any, ksize: Dims, strides: Dims, padding: str, explicit: Dims, data_format: str) -> Window:
-    """Return the window that attributes describe.
-
-    Raises:
-      OpError: ranks differ, a size or a stride is not positive, or explicit padding is as large as the window.
-    """
+    """Return the window that attributes describe."""
     _, spatial_axes = layout(data_format)
     ksize, strides = tuple(int(k) for k in ksize), tuple(int(s) for s in strides)
     if not value.ndim == len(ksize) == len(strides) == len(data_format):
@@ -109,11 +105,7 @@ def _counts(value: Any, window: Window) -> Any:
 
 
 def avg_pool_of(value: Any, ksize: Dims, strides: Dims, padding: str, data_format: str) -> Any:
-    """Return the mean of each window without padding.
-
-    Raises:
-      OpError: the window extends over batch or channels, which TensorFlow does not support for means.
-    """
+    """Return the mean of each window without padding."""
     value = jnp.asarray(value)
     window = window_of(value, ksize, strides, padding, (), data_format)
     spatial_axes = layout(data_format)[1]

@@ -30,14 +30,7 @@ def register_conv2d(name: str, forward: Callable[..., Any]) -> Callable[..., Any
         TF: core/kernels/conv_ops.cc, core/kernels/depthwise_conv_op.cc.
 
         Args:
-          input: [batch, *spatial, channels], in the order of ``data_format``.
           filter: [*window, channels / groups, outputs], or of a depthwise one [*window, channels, multiplier].
-
-        Returns:
-          [batch, *spatial, outputs], in the order of ``data_format``; the input's dtype.
-
-        Raises:
-          OpError: a stride or a dilation is not positive, or the padding is unknown.
         """
         return forward(input, filter, ConvAttrs(strides, padding, data_format, dilations, explicit_paddings))
 
@@ -62,13 +55,6 @@ def register_filter_gradient(name: str, *forward: Callable[..., Any]) -> None:
         """Compute the gradient of a convolution with respect to its filter.
 
         TF: core/kernels/conv_grad_filter_ops.cc, core/kernels/depthwise_conv_grad_op.cc.
-
-        Args:
-          input: [batch, *spatial, channels], in the order of ``data_format``.
-          filter_sizes: static ints, the shape of the filter.
-
-        Raises:
-          OpError: a stride or a dilation is not positive, or the padding is unknown.
         """
         attrs = ConvAttrs(strides, padding, data_format, dilations, explicit_paddings)
         return filter_gradient(input, dims(filter_sizes), attrs, out_backprop, *forward)
@@ -96,13 +82,9 @@ def conv2d_backprop_input(
 
     Args:
       input_sizes: static ints [4], the shape of the input; or [2], its height and width.
-      filter: [*window, channels / groups, outputs].
 
     Returns:
       An array of the input's shape and the cotangent's dtype, also for integers.
-
-    Raises:
-      OpError: a stride or a dilation is not positive, or the padding is unknown.
     """
     shape = dims(input_sizes)
     if len(shape) == 2:
@@ -144,16 +126,6 @@ def conv3d(input, filter, *, strides, padding, data_format="NDHWC", dilations=(1
     """Convolve volumes.
 
     TF: core/kernels/conv_ops_3d.cc.
-
-    Args:
-      input: [batch, *spatial, channels], in the order of ``data_format``.
-      filter: [*window, channels / groups, outputs].
-
-    Returns:
-      [batch, *spatial, outputs], in the order of ``data_format``; the input's dtype.
-
-    Raises:
-      OpError: a stride or a dilation is not positive, or the padding is unknown.
     """
     return convolve(input, filter, ConvAttrs(strides, padding, data_format, dilations))
 
@@ -162,15 +134,7 @@ def conv3d(input, filter, *, strides, padding, data_format="NDHWC", dilations=(1
 def conv3d_backprop_input(
     input_sizes: Static, filter, out_backprop, *, strides, padding, data_format="NDHWC", dilations=(1, 1, 1, 1, 1)
 ):
-    """Compute the gradient of `conv3d` with respect to its input.
-
-    Args:
-      input_sizes: static ints, the shape of the input.
-      filter: [*window, channels / groups, outputs].
-
-    Raises:
-      OpError: a stride or a dilation is not positive, or the padding is unknown.
-    """
+    """Compute the gradient of `conv3d` with respect to its input."""
     attrs = ConvAttrs(strides, padding, data_format, dilations)
     return input_gradient(dims(input_sizes), filter, attrs, out_backprop)
 
@@ -179,15 +143,7 @@ def conv3d_backprop_input(
 def conv3d_backprop_filter(
     input, filter_sizes: Static, out_backprop, *, strides, padding, data_format="NDHWC", dilations=(1, 1, 1, 1, 1)
 ):
-    """Compute the gradient of `conv3d` with respect to its filter.
-
-    Args:
-      input: [batch, *spatial, channels], in the order of ``data_format``.
-      filter_sizes: static ints, the shape of the filter.
-
-    Raises:
-      OpError: a stride or a dilation is not positive, or the padding is unknown.
-    """
+    """Compute the gradient of `conv3d` with respect to its filter."""
     return filter_gradient(input, dims(filter_sizes), ConvAttrs(strides, padding, data_format, dilations), out_backprop)
 
 
@@ -208,13 +164,6 @@ def conv(
 
     Args:
       input: [*batch, *spatial, channels], or channels before the spatial dimensions.
-      filter: [*window, channels / groups, outputs].
-
-    Returns:
-      [*batch, *spatial, outputs]; the input's dtype.
-
-    Raises:
-      OpError: the number of spatial dimensions is neither 2 nor 3, or an attribute is invalid.
     """
     input = jnp.asarray(input)
     rank = input.ndim - batch_dims - 1

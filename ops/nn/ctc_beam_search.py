@@ -134,14 +134,10 @@ def ctc_beam_search_decoder(inputs, sequence_length, *, beam_width, top_paths, m
 
     Args:
       inputs: logits [time, batch, classes], static; the last class is the blank.
-      sequence_length: int32 [batch], static.
 
     Returns:
       Lists of ``top_paths`` int64 indices [labels, 2], values [labels] and dense shapes [2]; and log probabilities
       [batch, top_paths].
-
-    Raises:
-      OpError: an input is traced or has a wrong shape, or the search finds fewer sequences than ``top_paths``.
     """
     check_lengths(inputs, sequence_length)
     if not (isinstance(inputs, np.ndarray) and isinstance(sequence_length, np.ndarray)):

@@ -50,9 +50,6 @@ def _dense_labels(indices: Any, values: Any, batch: int, steps: Any, collapse: b
     The columns of ``indices`` are only compared, not used as positions.
 
     Args:
-      indices: int64 [labels, 2].
-      values: int32 [labels].
-      batch: number of rows.
       steps: number of time steps. More labels have no path, so that traced rows are truncated to one more.
       collapse: whether repeated labels are dropped, of traced ones.
 
@@ -231,14 +228,9 @@ def ctc_loss(
     Args:
       inputs: logits [time, batch, classes]; the last class is the blank.
       labels_indices: int64 [labels, 2], (batch, position) in increasing order.
-      labels_values: int32 [labels].
-      sequence_length: int32 [batch].
 
     Returns:
       The loss [batch] and its gradient, of the inputs' shape; both of the inputs' dtype.
-
-    Raises:
-      OpError: shapes do not match, or static labels or lengths are invalid.
     """
     check_lengths(inputs, sequence_length)
     if labels_indices.ndim != 2 or labels_values.ndim != 1 or labels_indices.shape[0] != labels_values.shape[0]:
@@ -288,16 +280,11 @@ def ctc_greedy_decoder(inputs, sequence_length, *, merge_repeated=False, blank_i
     TF: core/kernels/ctc_decoder_ops.cc.
 
     Args:
-      inputs: [time, batch, classes].
-      sequence_length: int32 [batch].
       blank_index: index of the blank class; from the end if negative.
 
     Returns:
       int64 indices [labels, 2], values [labels] and dense shape [2]; and the negative sum of the largest inputs [batch,
       1].
-
-    Raises:
-      OpError: a shape or a static length is invalid, ``blank_index`` is out of range, or traced inputs have no bound.
     """
     check_lengths(inputs, sequence_length)
     classes = inputs.shape[2]

@@ -51,10 +51,6 @@ def cudnn_rnn(
 
     Returns:
       Outputs, last outputs and last cell states (a scalar 0 unless LSTM), and empty reserve space.
-
-    Raises:
-      OpError: shapes do not match.
-      UnsupportedAttributeError: an attribute has a value that is not supported.
     """
     attrs: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
     results = run((input, input_h, input_c, params), None, dropout=dropout, key=key, **attrs)
@@ -123,16 +119,7 @@ def cudnn_rnn_params_size(
     seed2=0,
     num_proj=0,
 ):
-    """Return the number of weights and biases, a vector of size 1.
-
-    Args:
-      num_layers: static int, number of layers.
-      num_units: static int, features of the state.
-      input_size: static int, features of the input.
-
-    Raises:
-      UnsupportedAttributeError: an attribute has a value that is not supported.
-    """
+    """Return the number of weights and biases, a vector of size 1."""
     network = network_of(num_layers, num_units, input_size, rnn_mode, input_mode, direction, num_proj)
     return np.asarray([network.count()], canonical(S))
 
@@ -152,17 +139,7 @@ def cudnn_rnn_canonical_to_params(
     seed=0,
     seed2=0,
 ):
-    """Concatenate matrices and biases to the vector of all weights.
-
-    Args:
-      num_layers: static int, number of layers.
-      num_units: static int, features of the state.
-      input_size: static int, features of the input.
-
-    Raises:
-      OpError: sizes do not match.
-      UnsupportedAttributeError: an attribute has a value that is not supported.
-    """
+    """Concatenate matrices and biases to the vector of all weights."""
     return network_of(num_layers, num_units, input_size, rnn_mode, input_mode, direction).pack(weights, biases)
 
 
@@ -182,17 +159,7 @@ def cudnn_rnn_canonical_to_params_v2(
     seed2=0,
     num_proj=0,
 ):
-    """Concatenate matrices and biases to the vector of all weights.
-
-    Args:
-      num_layers: static int, number of layers.
-      num_units: static int, features of the state.
-      input_size: static int, features of the input.
-
-    Raises:
-      OpError: sizes do not match.
-      UnsupportedAttributeError: an attribute has a value that is not supported.
-    """
+    """Concatenate matrices and biases to the vector of all weights."""
     network = network_of(num_layers, num_units, input_size, rnn_mode, input_mode, direction, num_proj)
     return network.pack(weights, biases)
 
@@ -214,17 +181,8 @@ def cudnn_rnn_params_to_canonical(
 ):
     """Split the vector of all weights into matrices and biases.
 
-    Args:
-      num_layers: static int, number of layers.
-      num_units: static int, features of the state.
-      input_size: static int, features of the input.
-
     Returns:
       The list of matrices [units, features] and the list of biases [units].
-
-    Raises:
-      OpError: ``params`` has another length.
-      UnsupportedAttributeError: an attribute has a value that is not supported.
     """
     network = network_of(num_layers, num_units, input_size, rnn_mode, input_mode, direction)
     return network.unpack(jnp.asarray(params))
@@ -249,17 +207,8 @@ def cudnn_rnn_params_to_canonical_v2(
 ):
     """Split the vector of all weights into matrices and biases.
 
-    Args:
-      num_layers: static int, number of layers.
-      num_units: static int, features of the state.
-      input_size: static int, features of the input.
-
     Returns:
       The list of matrices [units, features] and the list of biases [units].
-
-    Raises:
-      OpError: ``params`` has another length.
-      UnsupportedAttributeError: an attribute has a value that is not supported.
     """
     network = network_of(num_layers, num_units, input_size, rnn_mode, input_mode, direction, num_proj)
     return network.unpack(jnp.asarray(params))

@@ -27,13 +27,6 @@ def depthwise_conv2d_backprop_input(
     """Compute the gradient of `depthwise_conv2d` with respect to its input.
 
     TF: core/kernels/depthwise_conv_grad_op.cc.
-
-    Args:
-      input_sizes: static ints, the shape of the input.
-      filter: [height, width, channels, multiplier].
-
-    Raises:
-      OpError: a stride or a dilation is not positive, or the padding is unknown.
     """
     attrs = ConvAttrs(strides, padding, data_format, dilations, explicit_paddings)
     return input_gradient(dims(input_sizes), *grouped(filter, attrs), out_backprop)

@@ -202,15 +202,6 @@ def _register(name: str, reduce: Callable[..., Any]) -> None:
         """Reduce regions, and the two pooling sequences.
 
         TF: core/kernels/fractional_pool_common.cc.
-
-        Args:
-          value: [batch, rows, columns, channels].
-
-        Returns:
-          The result, and the row and column boundaries (int64).
-
-        Raises:
-          OpError: an attribute is invalid, or rows or columns are symbolic.
         """
         x = jnp.asarray(value)
         rows, columns = _sequences(x.shape, pooling_ratio, pseudo_random, deterministic, seed, seed2, key)
@@ -250,12 +241,6 @@ def fractional_avg_pool_grad(
     """Compute the gradient of FractionalAvgPool.
 
     TF: core/kernels/fractional_avg_pool_op.cc.
-
-    Args:
-      orig_input_tensor_shape: static ints [4].
-      out_backprop: [batch, rows, columns, channels].
-      row_pooling_sequence: int64 [rows + 1].
-      col_pooling_sequence: int64 [columns + 1].
     """
     shape = dims(orig_input_tensor_shape)
     grad = jnp.asarray(out_backprop)

@@ -38,15 +38,7 @@ def fused_pad_conv2d(input, paddings: Static, filter, *, mode, strides, padding)
     """Mirror-pad and convolve images.
 
     Args:
-      input: [batch, height, width, channels].
       paddings: static ints [4, 2], (before, after); 0 for batch and channels.
-      filter: [height, width, channels, outputs].
-
-    Returns:
-      [batch, height, width, outputs]; the input's dtype.
-
-    Raises:
-      OpError: batch or channels are padded, or padding is larger than the image.
     """
     return _pad_convolve(input, paddings, filter, mode, strides, padding)
 
@@ -67,16 +59,7 @@ def fused_resize_and_pad_conv2d(
     """Resize (in float32), mirror-pad and convolve images.
 
     Args:
-      input: [batch, height, width, channels].
-      size: static ints (height, width).
       paddings: static ints [4, 2], (before, after); 0 for batch and channels.
-      filter: [height, width, channels, outputs].
-
-    Returns:
-      [batch, height, width, outputs]; the input's dtype.
-
-    Raises:
-      OpError: batch or channels are padded, or padding is larger than the image.
     """
     input = jnp.asarray(input)
     resized = resize_bilinear(
@@ -101,12 +84,7 @@ _ACTIVATIONS: dict[str, Callable[..., Any]] = {
 def _epilogue(
     x: Any, args: list[Any], fused_ops: Sequence[str], data_format: str, epsilon: float, leakyrelu_alpha: float
 ) -> Any:
-    """Apply ``fused_ops`` in order; each consumes its operands from ``args``.
-
-    Raises:
-      OpError: the number of ``args`` is not that of the operands.
-      UnsupportedAttributeError: an op is unknown.
-    """
+    """Apply ``fused_ops`` in order; each consumes its operands from ``args``."""
     rest = list(args)
     arity = {"BiasAdd": 1, "FusedBatchNorm": 4, "Add": 1}
     if sum(arity.get(name, 0) for name in fused_ops) != len(rest):
@@ -151,13 +129,6 @@ def fused_conv2d(
     """Convolve images and apply ``fused_ops`` to the result, in floating point.
 
     TF: OpDef _FusedConv2D (core/ops/nn_ops.cc).
-
-    Returns:
-      [batch, *spatial, outputs].
-
-    Raises:
-      OpError: operands are quantized, or ``args`` do not fit ``fused_ops``.
-      UnsupportedAttributeError: a format or a fused op is not supported.
     """
     if filter_format != "HWIO" or data_format not in ("NHWC", "NCHW"):
         raise UnsupportedAttributeError(f"data_format {data_format!r} with filter_format {filter_format!r}")
@@ -280,9 +251,6 @@ def unary_ops_composition(x, *, op_names):
     """Apply unary ops in order.
 
     TF: OpDef _UnaryOpsComposition (core/ops/math_ops.cc).
-
-    Raises:
-      UnsupportedAttributeError: an op is not supported by TensorFlow's kernel.
     """
     for name in op_names:
         entry = registry.lookup(name)

@@ -50,9 +50,6 @@ def layer_norm(x, scale, offset, *, epsilon=0.001):
     """Normalize along the last axis.
 
     TF: OpDef _MklLayerNorm (core/ops/mkl_nn_ops.cc).
-
-    Raises:
-      OpError: scale or offset do not have the size of the last axis.
     """
     size = x.shape[-1] if x.ndim else None
     if np.shape(scale) != (size,) or np.shape(offset) != (size,):
@@ -65,9 +62,6 @@ def instance_norm(x, gamma, beta, *, reduction_axes, fused_ops=(), epsilon=0.000
     """Normalize each channel of each image, channels last or first.
 
     TF: OpDef _MklFusedInstanceNorm (core/ops/mkl_nn_ops.cc).
-
-    Raises:
-      UnsupportedAttributeError: the axes are not the spatial ones, or a fused op is not supported.
     """
     rank = x.ndim
     axes = sorted(axis % rank for axis in reduction_axes)
@@ -91,9 +85,6 @@ def fused_batch_mat_mul(
     """Multiply batches of matrices, multiply by a scalar and add a mask.
 
     TF: OpDef _MklFusedBatchMatMulV2 (core/ops/mkl_nn_ops.cc).
-
-    Raises:
-      UnsupportedAttributeError: ``fused_ops`` are others.
     """
     if list(fused_ops) != ["Mul", "Add"] or len(args) != 2:
         raise UnsupportedAttributeError(

@@ -66,13 +66,9 @@ def sparse_softmax_cross_entropy_with_logits(features, labels):
 
     Args:
       features: logits [batch, classes].
-      labels: int [batch].
 
     Returns:
       Losses [batch], and their gradients with respect to the logits [batch, classes].
-
-    Raises:
-      OpError: a static label is out of range.
     """
     features = jnp.asarray(features)
     classes = features.shape[-1]

@@ -108,18 +108,7 @@ def _filter_gradient(input: Any, filter: Any, grad: Any, strides: Dims, rates: D
 
 @op("Dilation2D")
 def dilation2d(input, filter, *, strides, rates, padding):
-    """Compute the maximal sum of pixels and filter in each window.
-
-    Args:
-      input: [batch, rows, columns, channels].
-      filter: [rows, columns, channels].
-
-    Returns:
-      [batch, rows, columns, channels]; the input's dtype.
-
-    Raises:
-      OpError: shapes, strides or rates are invalid, or the filter is larger than the image.
-    """
+    """Compute the maximal sum of pixels and filter in each window."""
     input, filter = jnp.asarray(input), jnp.asarray(filter)
 
     @jax.custom_jvp

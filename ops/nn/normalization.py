@@ -102,13 +102,6 @@ def fused_batch_norm(
 
     Only the first result has a gradient.
 
-    Args:
-      x: [batch, *spatial, channels], in the order of ``data_format``.
-      scale: [channels].
-      offset: [channels].
-      mean: running mean [channels]; empty or ignored in training with factor 1.
-      variance: running variance [channels]; as ``mean``.
-
     Returns:
       The result in the dtype of ``x``; running mean and variance; mean and variance for the gradient, [channels].
     """

@@ -18,35 +18,13 @@ from ._pooling import argmax_of, avg_pool_of, gather, image_size, max_pool_of, m
 
 @op("MaxPool", pattern=Pattern.MATERIALIZED)
 def max_pool(input, *, ksize, strides, padding, explicit_paddings=(), data_format="NHWC"):
-    """Compute the maximum of each window.
-
-    Args:
-      input: [batch, *spatial, channels], in the order of ``data_format``.
-
-    Returns:
-      [batch, *spatial, channels]; the input's dtype.
-
-    Raises:
-      OpError: ranks differ, a window size or a stride is not positive, or a window could be all padding.
-    """
+    """Compute the maximum of each window."""
     return max_pool_of(input, ksize, strides, padding, explicit_paddings, data_format)
 
 
 @op("MaxPoolV2", pattern=Pattern.MATERIALIZED)
 def max_pool_v2(input, ksize: Static, strides: Static, *, padding, data_format="NHWC"):
-    """Compute the maximum of each window.
-
-    Args:
-      input: [batch, *spatial, channels], in the order of ``data_format``.
-      ksize: static ints, window sizes, one entry for each dimension.
-      strides: static ints, strides of the window, one entry for each dimension.
-
-    Returns:
-      [batch, *spatial, channels]; the input's dtype.
-
-    Raises:
-      OpError: ranks differ, or a window size or a stride is not positive.
-    """
+    """Compute the maximum of each window."""
     return max_pool_of(input, dims(ksize), dims(strides), padding, (), data_format)
 
 

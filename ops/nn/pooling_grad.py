@@ -61,15 +61,7 @@ def max_pool_grad(orig_input, orig_output, grad, *, ksize, strides, padding, exp
 
 @op("MaxPoolGradV2", pattern=Pattern.MATERIALIZED)
 def max_pool_grad_v2(orig_input, orig_output, grad, ksize: Static, strides: Static, *, padding, data_format="NHWC"):
-    """Compute the gradient of `max_pool_v2`; it goes to the first maximum.
-
-    Args:
-      ksize: static ints, window sizes, one entry for each dimension.
-      strides: static ints, strides of the window, one entry for each dimension.
-
-    Raises:
-      OpError: ranks differ, or a window size or a stride is not positive.
-    """
+    """Compute the gradient of `max_pool_v2`; it goes to the first maximum."""
     return _max_grad(orig_input, grad, dims(ksize), dims(strides), padding, (), data_format)
 
 
@@ -92,11 +84,6 @@ def max_pool_grad_grad_v2(
 
     Args:
       grad: [batch, *spatial, channels], of the input's shape.
-      ksize: static ints, window sizes, one entry for each dimension.
-      strides: static ints, strides of the window, one entry for each dimension.
-
-    Raises:
-      OpError: ranks differ, or a window size or a stride is not positive.
     """
     return _max_grad_grad(orig_input, grad, dims(ksize), dims(strides), padding, data_format)
 
@@ -137,14 +124,7 @@ def max_pool3d_grad(orig_input, orig_output, grad, *, ksize, strides, padding, d
 def _register_avg_grad(name: str, default_format: str) -> None:
     @op(name, pattern=Pattern.MATERIALIZED)
     def call(orig_input_shape: Static, grad, *, ksize, strides, padding, data_format=default_format):
-        """Compute the gradient of average pooling.
-
-        Args:
-          orig_input_shape: static ints, the shape of the input.
-
-        Raises:
-          OpError: ranks differ, or a window size or a stride is not positive.
-        """
+        """Compute the gradient of average pooling."""
         spec = jax.ShapeDtypeStruct(dims(orig_input_shape), grad.dtype)
         forward = functools.partial(avg_pool_of, ksize=ksize, strides=strides, padding=padding, data_format=data_format)
         return linear_transpose(forward, spec, jnp.asarray(grad))

@@ -31,23 +31,13 @@ _FEW_TRAILING = 8  # values after the axis, up to which a transpose is faster
 
 @inlined
 def softmax_along(x: Any, *, axis: int) -> Any:
-    """Return ``jax.nn.softmax(x, axis)``.
-
-    Args:
-      x: an array of floats.
-      axis: one of its axes, not negative.
-    """
+    """Return ``jax.nn.softmax(x, axis)``."""
     return _softmax_of_rows(x, axis) if _is_long(x, axis) else _along(jax.nn.softmax, x, axis)
 
 
 @inlined
 def log_softmax_along(x: Any, *, axis: int) -> Any:
-    """Return ``jax.nn.log_softmax(x, axis)``.
-
-    Args:
-      x: an array of floats.
-      axis: one of its axes, not negative.
-    """
+    """Return ``jax.nn.log_softmax(x, axis)``."""
     if not _is_long(x, axis):
         return _along(_log_softmax, x, axis)
     shifted = _shifted(x, axis)

@@ -27,9 +27,6 @@ def multiplier(*scales: Any, over: Any) -> tuple[Any, Any]:
 
     Returns:
       int32 fraction and int32 exponent, as QuantizeMultiplier of uniform_quant_ops/math_utils.h.
-
-    Raises:
-      OpError: a static scale is not positive.
     """
     values = [static_value(s) for s in (*scales, over)]
     for value in values:

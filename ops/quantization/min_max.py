@@ -27,11 +27,7 @@ def _limits(dtype: Any) -> tuple[np.float32, np.float32]:
 
 
 def _slices(shape: tuple[Any, ...], low: Any, high: Any, axis: int) -> tuple[Any, Any]:
-    """Return the range's ends in a shape that broadcasts against the values.
-
-    Raises:
-      OpError: ``axis`` is out of range, or the number of ends is not its size (1 without an axis).
-    """
+    """Return the range's ends in a shape that broadcasts against the values."""
     rank = len(shape)
     if axis >= rank:
         raise OpError(f"axis {axis} is out of range for a tensor of rank {rank}")
@@ -52,9 +48,6 @@ def dequantize(input, min_range, max_range, *, mode="MIN_COMBINED", narrow_range
     Args:
       min_range: float32, scalar or one for each slice along ``axis``.
       axis: the axis along which ranges differ; -1: none.
-
-    Raises:
-      OpError: the range does not fit the axis, or the mode does not support an axis.
     """
     x = jnp.asarray(input)
     lowest, highest = _limits(x.dtype)
@@ -100,9 +93,6 @@ def quantize_v2(
     Args:
       min_range: float32, scalar or one for each slice along ``axis``.
       axis: the axis along which ranges differ; -1: none.
-
-    Raises:
-      OpError: the range does not fit the axis, or the mode does not support an axis.
     """
     x, dtype = jnp.asarray(input), np.dtype(T)
     lowest, highest = _limits(dtype)

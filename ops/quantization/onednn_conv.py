@@ -66,15 +66,11 @@ def output_and_range(
       second: the second operand's range, or one for each channel.
       out_type: dtype of the results.
       bias: [channels], float32, or int32 in the scale of the products.
-      relu: whether negative results are set to 0.
       frozen: the range of 8-bit results.
       span: the float that the first operand's largest integer represents, if not the end of larger magnitude.
 
     Returns:
       The results, and the ends of their range.
-
-    Raises:
-      OpError: shapes or dtypes are not supported.
     """
     out_type = np.dtype(out_type)
     span = max_abs(*first) if span is None else span
@@ -164,11 +160,6 @@ def _register(
     """Register a quantized convolution, with inputs and attributes by its name.
 
     Args:
-      name: the op's.
-      bias: whether a bias is the third input.
-      relu: whether negative results are set to 0.
-      depthwise: whether each channel has its own filters.
-      padding_list: whether the op has that attribute.
       default: dtype of the results; 8-bit ones are requantized to a range, the last two inputs.
     """
     ends = ("min_input", "max_input", "min_filter", "max_filter")

@@ -256,14 +256,6 @@ def quantized_concat(concat_dim: Static, values, input_mins, input_maxes):
     """Concatenate in a range that contains all ranges and 0.
 
     TF: core/kernels/quantized_concat_op.cc.
-
-    Args:
-      concat_dim: static int scalar.
-      input_mins: list of float32 scalars.
-      input_maxes: list of float32 scalars.
-
-    Raises:
-      OpError: an end of a range is not a scalar.
     """
     lows = [scalar("input_mins", v) for v in input_mins]
     highs = [scalar("input_maxes", v) for v in input_maxes]
@@ -284,14 +276,6 @@ def quantized_concat_v2(values, axis: Static, input_mins, input_maxes):
 
     Only oneDNN has a kernel. The zero point of quint8 is an integer; the rounding of that of qint8 is unknown, so that
     results differ from the kernel's by up to one, as those of quint8 at ties.
-
-    Args:
-      axis: static int scalar.
-      input_mins: list of float32 scalars.
-      input_maxes: list of float32 scalars.
-
-    Raises:
-      OpError: the dtype is neither quint8 nor qint8, or an end of a range is not a scalar.
     """
     lows = [scalar("input_mins", v) for v in input_mins]
     highs = [scalar("input_maxes", v) for v in input_maxes]
@@ -318,12 +302,5 @@ def quantized_reshape(tensor, shape: Static, input_min, input_max):
     """Reshape a quantized tensor.
 
     TF: core/kernels/quantized_reshape_op.cc.
-
-    Args:
-      input_min: float32 scalar.
-      input_max: float32 scalar.
-
-    Raises:
-      OpError: an end of the range is not a scalar.
     """
     return _with_range(reshape(tensor, shape), input_min=input_min, input_max=input_max)

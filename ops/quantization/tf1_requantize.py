@@ -29,11 +29,7 @@ def steps(dtype: Any) -> tuple[int, int]:
 
 
 def scalar(name: str, value: Any) -> Any:
-    """Return one end of a range as a scalar, static if it is.
-
-    Raises:
-      OpError: ``value`` has more than one element.
-    """
+    """Return one end of a range as a scalar, static if it is."""
     if np.ndim(value) != 0 and np.shape(value) != (1,):
         raise OpError(f"{name} must be a scalar, got shape {tuple(np.shape(value))}")
     static = static_value(value)

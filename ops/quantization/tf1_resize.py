@@ -34,15 +34,6 @@ def quantized_resize_bilinear(images, size: Static, min, max, *, align_corners=F
     TF: core/kernels/quantized_resize_bilinear_op.cc.
 
     Without JAX's 64-bit mode, qint32 is interpolated in float32.
-
-    Args:
-      images: quint8, qint32 or float32 [batch, height, width, channels].
-      size: static ints (height, width).
-      min: float32 scalar.
-      max: float32 scalar.
-
-    Raises:
-      OpError: the rank, the size or the dtype is invalid.
     """
     ends = jnp.asarray(scalar("min", min)), jnp.asarray(scalar("max", max))
     alignment: dict[str, Any] = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}

@@ -29,11 +29,7 @@ def along(value: Any, axis: int, rank: int) -> Any:
 
 
 def parameters(shape: tuple[Any, ...], scales: Any, zero_points: Any, axis: int) -> tuple[Any, Any]:
-    """Return scales and zero points that broadcast against a tensor of ``shape``.
-
-    Raises:
-      OpError: the axis is out of range, or the shape of scales or zero points is not that of the axis.
-    """
+    """Return scales and zero points that broadcast against a tensor of ``shape``."""
     if not -1 <= axis < len(shape):
         raise OpError(f"quantization axis {axis} is out of range for a tensor of rank {len(shape)}")
     expected = shape[axis : axis + 1] if axis >= 0 else ()

@@ -32,7 +32,6 @@ def _quantized_rows(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """Quantize floats to 8 bits, with a scale and a zero point for each slice.
 
     Args:
-      x: float32.
       axes: the axes of a slice.
 
     Returns:

@@ -73,12 +73,6 @@ def ragged_tensor_to_sparse(rt_nested_splits, rt_dense_values):
     TF: core/kernels/ragged_tensor_to_sparse_kernel.cc.
 
     Traced splits may end before the values do; the rest is padding, with indices of -1.
-
-    Args:
-      rt_dense_values: [values, ...].
-
-    Raises:
-      OpError: static splits do not fit each other.
     """
     return _ragged_tensor_to_sparse(rt_nested_splits, rt_dense_values)
 
@@ -142,13 +136,9 @@ def ragged_tensor_to_tensor(shape, values, default_value, row_partition_tensors,
 
     Args:
       shape: [rank] or -1, static; -1 leaves a dimension open.
-      values: [values, ...].
 
     Returns:
       A dense tensor; longer rows are truncated.
-
-    Raises:
-      OpError: the shape is traced, or shapes and partitions do not fit.
     """
     rows, levels = _partitions(row_partition_tensors, row_partition_types, values.shape[0])
     inner = values.shape[1:]

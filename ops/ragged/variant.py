@@ -87,11 +87,7 @@ class RaggedRows(VariantRows):
         return self.splits[0].shape[0] - 1
 
     def row(self, index: Any) -> Ragged:
-        """Return a row: not padded if its boundaries are static.
-
-        Raises:
-          OpError: the static index is out of range.
-        """
+        """Return a row: not padded if its boundaries are static."""
         position = self.static_index(index)
         splits = [static_value(s) for s in self.splits]
         if position is not None and all(s is not None for s in splits):
@@ -128,11 +124,7 @@ class RaggedRows(VariantRows):
         return Ragged((*parts, row))
 
     def as_list(self) -> TensorList:
-        """Return its rows as a list, packed if their lengths are static and equal.
-
-        Raises:
-          OpError: their number is dynamic.
-        """
+        """Return its rows as a list, packed if their lengths are static and equal."""
         return (self._uniform() if isinstance(self.count, int) else None) or super().as_list()
 
     def _uniform(self) -> TensorList | None:

@@ -66,9 +66,6 @@ def ragged_tensor_from_variant(
 
     Args:
       input_ragged_rank: ragged rank of one variant, or -1.
-
-    Raises:
-      OpError: ranks or dtypes do not fit, or elements of a list are unset.
     """
     rank = _rank(encoded_ragged)
     if input_ragged_rank not in (-1, output_ragged_rank - rank) or output_ragged_rank < rank:
@@ -193,9 +190,6 @@ def ragged_tensor_to_variant_gradient(encoded_ragged_grad, row_splits, dense_val
 
     Args:
       dense_values_shape: static shape of its values.
-
-    Raises:
-      OpError: shapes do not fit.
     """
     shape, dtype = dims(dense_values_shape), canonical(Tvalues)
     encoded = encoded_ragged_grad

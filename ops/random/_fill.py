@@ -38,9 +38,6 @@ def size(shape: Any, *, symbolic: bool = False) -> tuple[tuple[Any, ...], Any]:
     Args:
       shape: a vector of ints or symbolic dimensions.
       symbolic: whether symbolic dimensions are supported.
-
-    Raises:
-      OpError: a dimension is symbolic and not supported.
     """
     sizes = dims(shape)
     if not symbolic and not all(isinstance(d, int) for d in sizes):

@@ -37,14 +37,8 @@ def truncated_normal(key: Any, counter: Any, count: int, dtype: Any) -> Any:
     """Return standard normals within two standard deviations.
 
     Args:
-      key: uint32 [2].
-      counter: uint32 [4].
-      count: number of samples.
       dtype: float64, or a dtype that is computed in float32. Four samples (float64: two) form a group, which has its
         own range of the counter.
-
-    Returns:
-      float64 or float32 [count].
     """
     double = np.dtype(dtype) == np.float64
     size = 2 if double else 4

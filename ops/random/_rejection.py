@@ -49,9 +49,6 @@ def _sample(make_round: Callable[[Any], Callable[[Any, Any], Any]], params: Any,
       make_round: takes ``params``; returns a function from the number of a round and the state to the next state.
       params: arrays with one entry for each sample, one or a tuple.
       state: a tuple of flags (whether the sample is accepted), samples, and further arrays with an entry for each.
-
-    Returns:
-      The samples.
     """
     count = state[0].shape[0]
     group = _GROUP if isinstance(count, int) and count > _GROUP else 0
@@ -94,10 +91,7 @@ def gamma(key: Any, counter: Any, alpha: Any, index: Any) -> Any:
     As core/kernels/stateless_random_gamma_op.cc.
 
     Args:
-      key: uint32 [2].
-      counter: uint32 [4].
       alpha: float [n], the shape parameter of each sample.
-      index: uint32 [n], the number of each sample's range of the counter.
 
     Returns:
       `double_dtype` [n]; NaN where alpha is NaN or below -2/3.
@@ -165,13 +159,6 @@ def poisson(key: Any, counter: Any, rate: Any, index: Any, highest: float) -> An
     """Return Poisson samples.
 
     Knuth's product of uniforms below a rate of 10, else Hörmann's rejection.
-
-    Args:
-      key: uint32 [2].
-      counter: uint32 [4].
-      rate: float [n].
-      index: uint32 [n], the number of each sample's range of the counter.
-      highest: upper bound of the samples.
 
     Returns:
       `double_dtype` [n]; infinite for an infinite rate; NaN for NaN, for which TensorFlow's kernel does not terminate.
@@ -245,11 +232,7 @@ def binomial(key: Any, counter: Any, counts: Any, probs: Any, index: Any) -> Any
     Sums of geometric variables if the mean is below 10, else Hörmann's BTRS.
 
     Args:
-      key: uint32 [2].
-      counter: uint32 [4].
       counts: [n], the number of trials of each sample.
-      probs: [n], the probability of each sample.
-      index: uint32 [n], the number of each sample's range of the counter.
 
     Returns:
       `double_dtype` [n]; NaN where a parameter is NaN.
@@ -325,9 +308,6 @@ def bounded_normal(
     depend on the number of threads. Here each sample begins the stream that a worker would begin with it.
 
     Args:
-      key: uint32 [2].
-      counter: uint32 [4].
-      index: uint32 [n], the number of each sample's range of the counter.
       stride: size of such a range.
       dtype: of the samples; computed in float64 if it is that, else in float32.
       parameters: mean, standard deviation, lower and upper bound, [n] each.

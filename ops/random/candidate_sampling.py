@@ -60,17 +60,8 @@ def _candidates(
     """Return sampled classes, and expected counts of true and sampled classes.
 
     Args:
-      true_classes: int [batch, num_true].
-      num_true: columns of ``true_classes``.
-      num_sampled: number of samples.
-      unique: whether to sample without replacement.
-      range_max: number of classes.
       draw: returns classes for a JAX key and a shape.
       probability: returns the probabilities of classes.
-      key: a JAX key.
-
-    Raises:
-      OpError: an argument is invalid.
     """
     true_classes = _checked_classes(true_classes, num_true, range_max)
     if range_max <= 0:
@@ -217,15 +208,8 @@ def compute_accidental_hits(true_classes, sampled_candidates, *, num_true, seed=
     Each true class matches at most one candidate (the last, if they repeat), so that there are at most as many
     hits as ``true_classes``.
 
-    Args:
-      true_classes: int64 [batch, num_true].
-      sampled_candidates: int64 [num_sampled].
-
     Returns:
       int32 rows, int64 positions in ``sampled_candidates``, and float32 weights, the lowest finite float.
-
-    Raises:
-      OpError: a shape is invalid.
     """
     if true_classes.ndim != 2 or true_classes.shape[1] != num_true:
         raise OpError(f"true_classes must be a matrix of {num_true} columns, got shape {true_classes.shape}")

@@ -58,17 +58,6 @@ def stateless_multinomial(logits, num_samples: Static, seed, *, output_dtype=_IN
 
     Bits are TensorFlow's as long as it computes all rows in one thread: for one row, and for ``rows * (classes +
     samples * log2(classes))`` up to about 4,200. Beyond, later rows depend on its number of threads.
-
-    Args:
-      logits: float [batch, classes].
-      num_samples: static int scalar.
-      seed: int [2].
-
-    Returns:
-      ``output_dtype`` [batch, num_samples].
-
-    Raises:
-      OpError: a shape or the number of samples is invalid.
     """
     return _multinomial(logits, num_samples, *scramble(seed), output_dtype)
 
@@ -78,15 +67,5 @@ def multinomial(logits, num_samples: Static, *, seed=0, seed2=0, output_dtype=_I
     """Sample classes by logits, from the node's JAX key.
 
     Classes with logits that are not finite are never sampled.
-
-    Args:
-      logits: float [batch, classes].
-      num_samples: static int scalar.
-
-    Returns:
-      ``output_dtype`` [batch, num_samples].
-
-    Raises:
-      OpError: a shape or the number of samples is invalid.
     """
     return _multinomial(logits, num_samples, *from_jax_key(key), output_dtype)

@@ -30,9 +30,6 @@ def _layout(shape: Any, parameters: list[Any]) -> tuple[tuple[int, ...], Any, li
 
     The shape is ints; the number of the stream and the parameters are vectors. Kernels number the samples of one
     parameter consecutively, although they are not adjacent in the result.
-
-    Raises:
-      OpError: the shape is symbolic, or does not end with the shape to which the parameters broadcast.
     """
     sizes, total = size(shape)
     parameters = [jnp.asarray(p) for p in parameters]
@@ -94,29 +91,13 @@ def draw_bounded_normal(shape: Any, key: Any, counter: Any, parameters: list[Any
 
 @op("StatelessRandomGammaV2", int64="pair")
 def stateless_random_gamma_v2(shape: Static, seed, alpha):
-    """Draw gamma samples with an implicit derivative with respect to alpha.
-
-    Args:
-      seed: int32 or int64 [2].
-
-    Raises:
-      OpError: the shape is symbolic, or parameters do not broadcast to its end.
-    """
+    """Draw gamma samples with an implicit derivative with respect to alpha."""
     return draw_gamma(shape, *scramble(seed), alpha)
 
 
 @op("StatelessRandomGammaV3", int64="pair")
 def stateless_random_gamma_v3(shape: Static, key, counter, alg: Static, alpha):
-    """Draw gamma samples with an implicit derivative with respect to alpha.
-
-    Args:
-      key: uint64 [1].
-      counter: uint64 [2].
-      alg: static int, 1 (Philox) or 3 (auto_select).
-
-    Raises:
-      OpError: the shape is symbolic, or parameters do not broadcast to its end, or the algorithm is not Philox.
-    """
+    """Draw gamma samples with an implicit derivative with respect to alpha."""
     check_algorithm(alg)
     return draw_gamma(shape, *state(key, counter), alpha)
 
@@ -126,12 +107,6 @@ def stateless_random_poisson(shape: Static, seed, lam, *, dtype):
     """Draw Poisson samples.
 
     TF: core/kernels/random_poisson_op.cc.
-
-    Args:
-      seed: int32 or int64 [2].
-
-    Raises:
-      OpError: the shape is symbolic, or parameters do not broadcast to its end.
     """
     return draw_poisson(shape, *scramble(seed), lam, dtype)
 
@@ -141,12 +116,6 @@ def stateless_random_binomial(shape: Static, seed, counts, probs, *, dtype=_INT6
     """Draw binomial samples.
 
     TF: core/kernels/random_binomial_op.cc.
-
-    Args:
-      seed: int32 or int64 [2].
-
-    Raises:
-      OpError: the shape is symbolic, or parameters do not broadcast to its end.
     """
     return draw_binomial(shape, *scramble(seed), counts, probs, dtype)
 
@@ -160,11 +129,5 @@ def stateless_parameterized_truncated_normal(shape: Static, seed, means, stddevs
     TensorFlow draws all samples of a thread from one stream, so that they depend on the number of threads. Here each
     sample has its own stream: the first one is TensorFlow's, the others have the same distribution. float16 is computed
     in float32. Invalid parameters return NaN, as on GPUs, where TensorFlow's CPU kernel raises an error.
-
-    Args:
-      seed: int32 or int64 [2].
-
-    Raises:
-      OpError: the shape is symbolic, or parameters do not broadcast to its end.
     """
     return draw_bounded_normal(shape, *scramble(seed), [means, stddevs, minvals, maxvals])

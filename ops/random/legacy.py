@@ -16,15 +16,8 @@ from tf2jax_lite.values.static import dims
 def random_crop(image, size: Static, *, seed=0, seed2=0, key: Key):
     """Crop an image at a random position.
 
-    Args:
-      image: [height, width, channels].
-      size: static [2].
-
     Returns:
       [size[0], size[1], channels].
-
-    Raises:
-      OpError: ranks do not fit, or the size exceeds the image.
     """
     image, wanted = jnp.asarray(image), dims(size)
     if image.ndim != 3 or len(wanted) != 2:

@@ -89,7 +89,6 @@ def stack_columns(fn: Callable[[Any], Sequence[Any]], rows: Any, width: int) -> 
 
     Args:
       fn: an elementwise function from uint32 row numbers of any shape to ``width`` arrays of that shape.
-      rows: number of rows, an int or a symbolic dimension.
       width: number of columns.
     """
     index, column = (lax.broadcasted_iota(np.uint32, (rows, width), d) for d in (0, 1))
@@ -105,8 +104,6 @@ def bits(key: Any, counter: Any, count: Any) -> Any:
     One row of four for each step of the counter.
 
     Args:
-      key: uint32 [2].
-      counter: uint32 [4].
       count: number of words, an int or a symbolic dimension.
     """
     return stack_columns(lambda index: block(skip(counter, index), (key[0], key[1])), -(-count // 4), 4)

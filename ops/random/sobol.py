@@ -56,14 +56,7 @@ def sobol_sample(dim: Static, num_results: Static, skip, *, dtype=_FLOAT32):
 
     Args:
       dim: static int scalar, number of dimensions, at most 1111.
-      num_results: static int scalar, number of points.
       skip: int scalar, index of the first point.
-
-    Returns:
-      ``dtype`` [num_results, dim].
-
-    Raises:
-      OpError: an input is out of range.
     """
     dimensions, count = int(dim), int(num_results)
     if not 1 <= dimensions <= _DIMENSIONS:

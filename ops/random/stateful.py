@@ -44,12 +44,7 @@ _register("TruncatedNormal", functools.partial(jax.random.truncated_normal, lowe
 
 @op("RandomUniformInt")
 def random_uniform_int(shape: Static, minval, maxval, *, seed=0, seed2=0, key: Key):
-    """Draw uniform integers in [minval, maxval).
-
-    Args:
-      minval: int scalar, lower bound.
-      maxval: int scalar, exclusive upper bound.
-    """
+    """Draw uniform integers in [minval, maxval)."""
     return jax.random.randint(key, dims(shape), minval, maxval, jnp.asarray(minval).dtype)
 
 
@@ -71,40 +66,19 @@ def _full_shape(shape: Any, parameter: Any) -> np.ndarray:
 
 @op("RandomGamma")
 def random_gamma(shape: Static, alpha, *, seed=0, seed2=0, key: Key):
-    """Draw gamma samples with an implicit derivative with respect to alpha.
-
-    Returns:
-      [*shape, *alpha.shape]; the dtype of ``alpha``.
-
-    Raises:
-      OpError: the shape is symbolic.
-    """
+    """Draw gamma samples with an implicit derivative with respect to alpha."""
     return draw_gamma(_full_shape(shape, alpha), *from_jax_key(key), alpha)
 
 
 @op("RandomPoissonV2")
 def random_poisson_v2(shape: Static, rate, *, dtype=_INT64, seed=0, seed2=0, key: Key):
-    """Draw Poisson samples.
-
-    Returns:
-      ``dtype`` [*shape, *rate.shape].
-
-    Raises:
-      OpError: the shape is symbolic.
-    """
+    """Draw Poisson samples."""
     return draw_poisson(_full_shape(shape, rate), *from_jax_key(key), rate, dtype)
 
 
 @op("RandomPoisson")
 def random_poisson(shape: Static, rate, *, seed=0, seed2=0, key: Key):
-    """Draw Poisson samples of the rates' dtype.
-
-    Returns:
-      [*shape, *rate.shape]; the dtype of ``rate``.
-
-    Raises:
-      OpError: the shape is symbolic.
-    """
+    """Draw Poisson samples of the rates' dtype."""
     return draw_poisson(_full_shape(shape, rate), *from_jax_key(key), rate, rate.dtype)
 
 
@@ -133,9 +107,6 @@ def parameterized_truncated_normal(shape: Static, means, stdevs, minvals, maxval
       stdevs: scalar or [shape[0]], standard deviations.
       minvals: scalar or [shape[0]], lower bounds.
       maxvals: scalar or [shape[0]], upper bounds.
-
-    Raises:
-      OpError: the shape is symbolic or empty, or a parameter has another shape.
     """
     sizes, _ = size(shape)
     if not sizes:

@@ -47,16 +47,7 @@ def stateless_random_get_key_counter_alg(seed):
 def _register(name: str, draw: Callable[..., Any], default: np.dtype) -> None:
     @op(f"{name}V2", int64="pair")
     def call_v2(shape: Static, key, counter, alg: Static, *, dtype=default):
-        """Draw numbers by ``draw``.
-
-        Args:
-          key: uint64 [1].
-          counter: uint64 [2].
-          alg: static int, 1 (Philox) or 3 (auto_select).
-
-        Raises:
-          OpError: the algorithm is not Philox, or the shape is symbolic where numbers are drawn until they fit.
-        """
+        """Draw numbers by ``draw``."""
         check_algorithm(alg)
         return draw(shape, *state(key, counter), dtype)
 
@@ -77,31 +68,14 @@ _register("StatelessTruncatedNormal", truncated_normal, _FLOAT32)  # within two 
 
 @op("StatelessRandomUniformIntV2", int64="pair")
 def stateless_random_uniform_int_v2(shape: Static, key, counter, alg: Static, minval, maxval, *, dtype):
-    """Draw uniform integers in [minval, maxval).
-
-    Args:
-      key: uint64 [1].
-      counter: uint64 [2].
-      alg: static int, 1 (Philox) or 3 (auto_select).
-      minval: scalar, lower bound.
-      maxval: scalar, exclusive upper bound.
-
-    Raises:
-      OpError: the algorithm is not Philox.
-    """
+    """Draw uniform integers in [minval, maxval)."""
     check_algorithm(alg)
     return uniform_int(shape, *state(key, counter), minval, maxval, dtype)
 
 
 @op("StatelessRandomUniformInt", int64="pair")
 def stateless_random_uniform_int(shape: Static, seed, minval, maxval, *, dtype):
-    """Draw uniform integers in [minval, maxval).
-
-    Args:
-      seed: int32 or int64 [2].
-      minval: scalar, lower bound.
-      maxval: scalar, exclusive upper bound.
-    """
+    """Draw uniform integers in [minval, maxval)."""
     return uniform_int(shape, *scramble(seed), minval, maxval, dtype)
 
 
@@ -110,14 +84,6 @@ def permutation(key: Any, counter: Any, size: int) -> Any:
     """Return a permutation of ``size`` indices by Fisher-Yates swaps.
 
     It is TensorFlow's: step i swaps entries i and j_i >= i, where j_i comes from word i.
-
-    Args:
-      key: uint32 [2].
-      counter: uint32 [4].
-      size: number of indices.
-
-    Returns:
-      int32 [size].
     """
     step = lax.iota(np.uint32, size)
     words = bits(key, counter, size).reshape(-1)[:size]  # that of the last step does not count
@@ -126,17 +92,7 @@ def permutation(key: Any, counter: Any, size: int) -> Any:
 
 @op("StatelessShuffle", int64="pair")
 def stateless_shuffle(value, key, counter, alg: Static):
-    """Shuffle along the first dimension by Fisher-Yates swaps.
-
-    Args:
-      value: [n, ...].
-      key: uint64 [1].
-      counter: uint64 [2].
-      alg: static int, 1 (Philox) or 3 (auto_select).
-
-    Raises:
-      OpError: the size is symbolic, or the algorithm is not Philox.
-    """
+    """Shuffle along the first dimension by Fisher-Yates swaps."""
     check_algorithm(alg)
     value = jnp.asarray(value)
     if value.ndim == 0 or value.shape[0] == 1:

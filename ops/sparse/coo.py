@@ -198,15 +198,10 @@ def sparse_reshape(input_indices, input_shape: Unconverted, new_shape: Unconvert
     Without ``jax_enable_x64`` the tensor may not have more than 2**31 elements.
 
     Args:
-      input_indices: [n, rank], integers.
-      input_shape: [rank].
       new_shape: [new rank]; one entry may be -1.
 
     Returns:
       Indices [n, new rank], and the new shape: static if its entries are.
-
-    Raises:
-      OpError: static sizes do not have the same number of elements, or -1 cannot be inferred.
     """
     input_shape, new_shape = (v if static_value(v) is not None else as_array(v) for v in (input_shape, new_shape))
     old, new = _reshaped(input_shape, new_shape)
@@ -263,16 +258,10 @@ def sparse_concat(indices, values, shapes: Unconverted, *, concat_dim):
     TF: core/kernels/sparse_concat_op.cc.
 
     Args:
-      indices: [n_i, rank] each.
-      values: [n_i] each, of one dtype.
       shapes: [rank] each; static entries must agree outside ``concat_dim``.
-      concat_dim: in [-rank, rank).
 
     Returns:
       Indices, values and shape of the result, in order unless inputs are static and ``concat_dim`` is 0.
-
-    Raises:
-      OpError: ranks or static sizes differ.
     """
     shapes = [s if static_value(s) is not None else as_array(s) for s in shapes]
     axis, starts, shape = _concat_parts(indices, values, shapes, concat_dim)

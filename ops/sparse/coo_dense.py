@@ -29,18 +29,6 @@ def sparse_tensor_dense_mat_mul(a_indices, a_values, a_shape: Static, b, *, adjo
     TF: core/kernels/sparse_tensor_dense_matmul_op.cc.
 
     16-bit floats accumulate in float32. Traced indices out of range are skipped (an error in TensorFlow on CPU).
-
-    Args:
-      a_indices: [n, 2].
-      a_values: [n].
-      a_shape: [2], static.
-      b: [k, m].
-
-    Returns:
-      [rows, m], of the dtype of ``b``.
-
-    Raises:
-      OpError: ranks are not 2, or static inner dimensions differ.
     """
     shape = dims(a_shape)
     if len(shape) != 2 or b.ndim != 2:
@@ -128,15 +116,6 @@ def sparse_to_dense(sparse_indices, output_shape: Static, sparse_values, default
     TF: core/kernels/sparse_to_dense_op.cc.
 
     Traced indices are not checked: those out of range are skipped, and a repeated one keeps one of its values.
-
-    Args:
-      sparse_indices: scalar, [n] or [n, rank], integers.
-      output_shape: [rank], static; may be symbolic.
-      sparse_values: scalar or [n].
-      default_value: scalar.
-
-    Raises:
-      OpError: shapes do not fit, or static indices are out of range, repeated or out of order.
     """
     indices, values, shape = _dense_parts(sparse_indices, sparse_values, output_shape)
     check_range(indices, shape)

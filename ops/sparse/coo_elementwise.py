@@ -39,16 +39,7 @@ def sparse_add(a_indices, a_values, a_shape, b_indices, b_values, b_shape, thres
     traced NaN is kept if ``thresh`` is 0 (TensorFlow drops it).
 
     Args:
-      a_indices: [n, rank].
-      a_values: [n].
-      a_shape: [rank].
-      b_indices: [m, rank].
-      b_values: [m].
       b_shape: [rank], equal to ``a_shape``.
-      thresh: scalar, real.
-
-    Raises:
-      OpError: static shapes differ.
     """
     _check_pair((a_indices, a_values, a_shape), (b_indices, b_values, b_shape))
     indices, at_a, at_b = union(a_indices, b_indices, bound)
@@ -96,15 +87,7 @@ def _register(name: str, fn: Callable[..., Any]) -> None:
         TF: core/kernels/sparse_sparse_binary_op_shared.cc.
 
         Args:
-          a_indices: [n, rank].
-          a_values: [n].
-          a_shape: [rank].
-          b_indices: [m, rank].
-          b_values: [m].
           b_shape: [rank], equal to ``a_shape``.
-
-        Raises:
-          OpError: static shapes differ.
         """
         return _sparse_sparse(fn, (a_indices, a_values, a_shape), (b_indices, b_values, b_shape), bound)
 

@@ -92,28 +92,12 @@ def _register(kind: str) -> None:
         """Reduce entries over axes to a dense tensor.
 
         A maximum is NaN if any entry is NaN (in TensorFlow, on CPU, that depends on the order of entries).
-
-        Args:
-          input_indices: [n, rank].
-          input_values: [n].
-          input_shape: [rank], static.
-          reduction_axes: scalar or vector of ints in [-rank, rank), static.
         """
         return _reduce(kind, input_indices, input_values, input_shape, reduction_axes, keep_dims)
 
     @op(f"SparseReduce{kind}Sparse")
     def sparse(input_indices, input_values, input_shape, reduction_axes, *, keep_dims=False, bound: Bound):
-        """Reduce entries over axes to a sparse tensor.
-
-        Args:
-          input_indices: [n, rank].
-          input_values: [n].
-          input_shape: [rank].
-          reduction_axes: scalar or vector of ints in [-rank, rank), static.
-
-        Raises:
-          OpError: the axes are traced.
-        """
+        """Reduce entries over axes to a sparse tensor."""
         return _reduce_sparse(kind, input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)
 
 

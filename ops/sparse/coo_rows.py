@@ -31,13 +31,7 @@ def sparse_fill_empty_rows(indices, values, dense_shape, default_value, *, bound
     """Add an entry at column 0 to each row that has none.
 
     Args:
-      indices: [n, rank].
-      values: [n].
       dense_shape: [rank]; only the first size must be static or a dynamic dimension.
-      default_value: scalar.
-
-    Raises:
-      OpError: static row indices are out of range.
     """
     check_indices(indices, values, dense_shape)
     if default_value.ndim:
@@ -55,11 +49,7 @@ def sparse_fill_empty_rows(indices, values, dense_shape, default_value, *, bound
 
 
 def _row_count(shape: Any, bound: int | DynamicShapes | None) -> Any:
-    """Return the first size of a shape whose others may be traced: int or dynamic.
-
-    Raises:
-      UnboundedError: it is traced, and dynamic dimensions are not tracked.
-    """
+    """Return the first size of a shape whose others may be traced: int or dynamic."""
     first = entries(shape, shape.shape[0])[0]
     if first.is_known and isinstance(first.offset, int):
         return first.offset
@@ -137,15 +127,6 @@ def ragged_fill_empty_rows(value_rowids, values, nrows, default_value, *, bound:
     """Add the default value to each row that has no value.
 
     TF: core/kernels/ragged_fill_empty_rows_op.cc.
-
-    Args:
-      value_rowids: [n], integers.
-      values: [n].
-      nrows: scalar, static.
-      default_value: scalar.
-
-    Raises:
-      OpError: shapes differ, or ``nrows`` is traced.
     """
     if value_rowids.ndim != 1 or values.ndim != 1 or value_rowids.shape != values.shape:
         raise OpError(f"row ids of shape {value_rowids.shape} and values of shape {values.shape}")
@@ -160,14 +141,7 @@ def sparse_slice(indices, values, shape, start, size, *, bound: Bound):
     TF: core/kernels/sparse_slice_op.cc.
 
     Args:
-      indices: [n, rank].
-      values: [n].
-      shape: [rank].
-      start: [rank].
       size: [rank]; clipped to the shape.
-
-    Raises:
-      OpError: a static size is negative.
     """
     check_indices(indices, values, shape)
     if not shape.shape == start.shape == size.shape:
@@ -204,17 +178,8 @@ def sparse_split(split_dim, indices, values, shape, *, num_split, bound: Bound):
 
     TF: core/kernels/sparse_split_op.cc.
 
-    Args:
-      split_dim: scalar, static, in [-rank, rank).
-      indices: [n, rank].
-      values: [n].
-      shape: [rank], static.
-
     Returns:
       Lists of indices, values and shapes, one of each per part.
-
-    Raises:
-      OpError: ``num_split`` is out of range, or a static input is traced.
     """
     check_indices(indices, values, shape)
     size = static_integers(shape, "the shape")

@@ -111,11 +111,7 @@ def as_matrix(value: Any, dtype: Any = None) -> SparseMatrix:
     """Return a value that is a sparse matrix.
 
     Args:
-      value: any value.
       dtype: the expected dtype, None for any.
-
-    Raises:
-      OpError: it is no sparse matrix, or has another dtype.
     """
     if not isinstance(value, SparseMatrix):
         raise OpError(f"expected a sparse matrix, got {type(value).__name__}")
@@ -125,11 +121,7 @@ def as_matrix(value: Any, dtype: Any = None) -> SparseMatrix:
 
 
 def _matrix(indices: Any, values: Any, shape: tuple[Any, ...]) -> SparseMatrix:
-    """Return a matrix of its components.
-
-    Raises:
-      OpError: they do not fit each other, as far as they are static.
-    """
+    """Return a matrix of its components."""
     if len(shape) not in (2, 3):
         raise OpError(f"a sparse matrix has rank 2 or 3, not {len(shape)}")
     check_indices(indices, values, dims_array(shape, _INT64))
@@ -160,11 +152,6 @@ def sparse_tensor_to_csr_sparse_matrix(indices, values, dense_shape: Static):
 
     Args:
       indices: [n, 2], or [n, 3] for a batch.
-      values: [n].
-      dense_shape: [2] or [3], static.
-
-    Raises:
-      OpError: shapes do not fit, or static indices are out of order.
     """
     return _matrix(indices, values, dims(dense_shape))
 
@@ -233,12 +220,6 @@ def csr_sparse_matrix_components(csr_sparse_matrix, index, *, type, bound: Bound
 
     Args:
       index: scalar: which matrix of the batch.
-
-    Returns:
-      int32 [rows + 1], int32 [n] and values [n].
-
-    Raises:
-      OpError: a static index is out of range.
     """
     matrix, position = as_matrix(csr_sparse_matrix, type), static_value(index)
     if position is not None and isinstance(matrix.batches, int) and not 0 <= int(position) < matrix.batches:
@@ -278,12 +259,6 @@ def sparse_matrix_zeros(dense_shape: Static, *, type):
     """Make a matrix without entries.
 
     TF: core/kernels/sparse/zeros_op.cc.
-
-    Args:
-      dense_shape: [2] or [3], static.
-
-    Raises:
-      OpError: the rank is not 2 or 3.
     """
     shape = dims(dense_shape)
     return _matrix(np.zeros((0, len(shape)), canonical(_INT64)), jnp.zeros(0, canonical(type)), shape)

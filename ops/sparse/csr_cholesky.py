@@ -30,9 +30,6 @@ def sparse_matrix_sparse_cholesky(input, permutation: Static, *, type):
     Args:
       input: matrices [..., n, n] with static indices.
       permutation: [..., n], static: the elimination order.
-
-    Raises:
-      OpError: shapes do not fit, indices are traced, or a concrete matrix is not positive definite.
     """
     matrix = as_matrix(input, type)
     height, width = matrix.matrix

@@ -31,13 +31,6 @@ def sparse_matrix_add(a, b, alpha, beta, *, bound: Bound):
     TF: core/kernels/sparse/add_op.cc.
 
     As in TensorFlow, ``alpha`` and ``beta`` have no gradients.
-
-    Args:
-      alpha: scalar.
-      beta: scalar.
-
-    Raises:
-      OpError: shapes or dtypes differ.
     """
     a, b = as_matrix(a, alpha.dtype), as_matrix(b, beta.dtype)
     if a.dims != b.dims:

@@ -98,13 +98,6 @@ def sparse_matrix_sparse_mat_mul(
 
     There is an entry wherever entries of both are multiplied, even if their sum is 0. With traced indices the product
     is computed as one of dense matrices.
-
-    Args:
-      a: a matrix [..., n, k].
-      b: a matrix [..., k, m].
-
-    Raises:
-      OpError: shapes or dtypes do not fit.
     """
     _check_flags(transpose_a, adjoint_a, "a")
     _check_flags(transpose_b, adjoint_b, "b")

@@ -64,11 +64,7 @@ def serialize_many_sparse(sparse_indices, sparse_values, sparse_shape: Unconvert
 
     Args:
       sparse_indices: [n, rank], in the order of rows.
-      sparse_values: [n].
       sparse_shape: [rank]; the first size must be static.
-
-    Raises:
-      OpError: the rank is below 2, the number of rows is traced, or static entries are out of order.
     """
     _check_type(out_type)
     check_indices(sparse_indices, sparse_values, sparse_shape)
@@ -104,9 +100,6 @@ def deserialize_sparse(serialized_sparse, *, dtype, Tserialized="string", bound:
 
     Returns:
       Indices, values and dense shape; sizes of rows are their maximum.
-
-    Raises:
-      OpError: the variant is none of a sparse tensor of ``dtype``, or elements of the list are unset.
     """
     del Tserialized  # serialized strings are rejected below
     if isinstance(serialized_sparse, SparseRows):

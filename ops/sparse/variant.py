@@ -115,11 +115,7 @@ class SparseRows(VariantRows):
         return (self.count, 3)
 
     def row(self, index: Any) -> Sparse:
-        """Return a row: not padded if its boundaries are static.
-
-        Raises:
-          OpError: the static index is out of range.
-        """
+        """Return a row: not padded if its boundaries are static."""
         position, splits = self.static_index(index), static_value(self.splits)
         columns = self.indices[:, 1:]
         if position is not None and splits is not None:

@@ -31,9 +31,7 @@ def _rows(step: Step, variables: tuple[Any, ...], grad: Any, indices: Any) -> tu
 
     Args:
       step: a function of rows of each variable and of the gradient; returns a tuple of new rows.
-      variables: [rows, ...] each.
       grad: [n, ...], one row for each index.
-      indices: [n], integers.
     """
     variables = tuple(jnp.asarray(v) for v in variables)
     grad, count = jnp.asarray(grad), variables[0].shape[0]

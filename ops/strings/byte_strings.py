@@ -116,11 +116,7 @@ def _table(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def as_strings(value: Any) -> ByteStrings:
-    """Return static or traced strings as a `ByteStrings`.
-
-    Raises:
-      OpError: the value holds no strings.
-    """
+    """Return static or traced strings as a `ByteStrings`."""
     if isinstance(value, ByteStrings):
         return value
     if not is_text(value):
@@ -130,11 +126,7 @@ def as_strings(value: Any) -> ByteStrings:
 
 
 def as_rows(value: Any) -> hashing.Rows:
-    """Return strings as operands of hash functions, in NumPy if they are static.
-
-    Raises:
-      OpError: the value holds no strings.
-    """
+    """Return strings as operands of hash functions, in NumPy if they are static."""
     if isinstance(value, np.ndarray) and is_text(value):
         return hashing.Rows(*_table(value))
     return as_strings(value).rows()

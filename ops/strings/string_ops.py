@@ -79,15 +79,7 @@ def _check_format(dtype: Any, precision: int, scientific: bool, shortest: bool, 
 
 @op("AsString", fold=_printf, int64="pair")
 def as_string(input: Unconverted, *, precision=-1, scientific=False, shortest=False, width=-1, fill=""):
-    """Format numbers as text. TF: core/kernels/as_string_op.cc.
-
-    Args:
-      precision: digits after the point, -1 for the default.
-      width: minimum length, -1 for none.
-
-    Raises:
-      OpError: the format does not fit the dtype, or the dtype is not supported for traced values.
-    """
+    """Format numbers as text. TF: core/kernels/as_string_op.cc."""
     found = static_value(input)
     if found is not None:
         return _printf(found, precision=precision, scientific=scientific, shortest=shortest, width=width, fill=fill)
@@ -318,9 +310,6 @@ def fingerprint(data: Unconverted, method: Static, *, T=None):
 
     Returns:
       uint8 [n, 8], low byte first.
-
-    Raises:
-      OpError: ``data`` is a scalar, or its bytes in 64 bits are not known.
     """
     declared = None if T is None else np.dtype(T)
     if declared is not None and not is_static(data) and not isinstance(data, WordArray) and declared != data.dtype:
