@@ -14,7 +14,7 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.static_shape import MAX_FOLDED, is_int, is_small
+from tf2jax_lite.ops.common.broadcasting import MAX_FOLDED, is_int, is_small
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_symbolic

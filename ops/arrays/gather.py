@@ -14,7 +14,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.static_shape import is_int
+from tf2jax_lite.ops.common.broadcasting import is_int
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern, Read
 from tf2jax_lite.support.errors import OpError

@@ -14,7 +14,7 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.static_shape import is_small, is_zero
+from tf2jax_lite.ops.common.broadcasting import is_small, is_zero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError

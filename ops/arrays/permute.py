@@ -14,8 +14,8 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import as_size
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.accumulation import total
-from tf2jax_lite.ops.common.static_shape import MAX_FOLDED, is_int
+from tf2jax_lite.ops.common.broadcasting import MAX_FOLDED, is_int
+from tf2jax_lite.ops.common.precision import total
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.static_shape import compatible, is_int
+from tf2jax_lite.ops.common.broadcasting import compatible, is_int
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern, Update
 from tf2jax_lite.support.errors import OpError

@@ -16,8 +16,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.bounds import as_size, is_data_dependent
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.broadcasting import array
-from tf2jax_lite.ops.common.static_shape import MAX_FOLDED, compatible, is_int, is_small, is_zero
+from tf2jax_lite.ops.common.broadcasting import MAX_FOLDED, array, compatible, is_int, is_small, is_zero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError

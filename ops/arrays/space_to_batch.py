@@ -16,7 +16,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
 from tf2jax_lite.jaxprs.compat import max_dim
-from tf2jax_lite.ops.common.static_shape import is_int, is_zero
+from tf2jax_lite.ops.common.broadcasting import is_int, is_zero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError

@@ -13,8 +13,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
-from tf2jax_lite.ops.common.nonzero import nonzero
-from tf2jax_lite.ops.common.row_boundaries import MAX_COMPARED_PAIRS, starts
+from tf2jax_lite.ops.common.rows import MAX_COMPARED_PAIRS, nonzero, starts
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError

@@ -14,8 +14,8 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import as_size, keep_rows, row_capacity
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.nonzero import nonzero
-from tf2jax_lite.ops.common.static_shape import is_int
+from tf2jax_lite.ops.common.broadcasting import is_int
+from tf2jax_lite.ops.common.rows import nonzero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError

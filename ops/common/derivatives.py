@@ -18,7 +18,7 @@ from tf2jax_lite.jaxprs.compat import Primitive, register
 from tf2jax_lite.jaxprs.shard_map import lower_fun, same_axes
 from tf2jax_lite.jaxprs.tracing_cache import inlined
 
-from .accumulation import in_float32
+from .precision import in_float32
 
 
 def _product_or_zero(x: Any, y: Any) -> Any:

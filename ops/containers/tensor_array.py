@@ -29,8 +29,8 @@ from tf2jax_lite.values.static import UNKNOWN, Resource, as_array, canonical, di
 from tf2jax_lite.values.tensor_list import TensorList, extended_to, resized
 from tf2jax_lite.values.tensors import Operand
 
-from . import tensor_list_elements as lists
-from . import tensor_list_stack as bulk
+from . import tensor_list as bulk
+from . import tensor_list as lists
 from .tensor_list import as_list, plain_dtype, tensor_list_length
 
 Flow: TypeAlias = TensorList | VariantRows | Operand

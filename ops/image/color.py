@@ -136,3 +136,10 @@ def adjust_contrast_v2(images, contrast_factor):
     floats = images.astype(np.float32)
     mean = jnp.mean(floats, axis=(-3, -2), keepdims=True)
     return ((floats - mean) * jnp.asarray(contrast_factor) + mean).astype(images.dtype)
+
+
+@op("AdjustContrast")
+def adjust_contrast(images, contrast_factor, min_value, max_value):
+    """Scale the distance to each channel's mean, and clip."""
+    scaled = adjust_contrast_v2(jnp.asarray(images).astype(np.float32), contrast_factor)
+    return jnp.maximum(jnp.minimum(scaled, max_value), min_value)

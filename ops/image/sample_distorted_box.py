@@ -15,8 +15,8 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import while_loop
-from tf2jax_lite.ops.common.rounding import quotient
-from tf2jax_lite.ops.random._uniform import uint32_to_float
+from tf2jax_lite.ops.common.precision import quotient
+from tf2jax_lite.ops.random._samples import uint32_to_float
 from tf2jax_lite.ops.random.philox import block, from_jax_key, scramble, skip
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Key

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import scan
-from tf2jax_lite.ops.common.accumulation import upcast
+from tf2jax_lite.ops.common.precision import upcast
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 

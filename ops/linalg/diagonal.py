@@ -15,7 +15,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
 from tf2jax_lite.jaxprs.compat import max_dim, min_dim
-from tf2jax_lite.ops.common.static_shape import compatible, is_int
+from tf2jax_lite.ops.common.broadcasting import compatible, is_int
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError

@@ -15,9 +15,9 @@ from tf2jax_lite.dynamic_shapes.bounds import dim_bounds
 from tf2jax_lite.jaxprs.compat import max_dim, min_dim
 from tf2jax_lite.jaxprs.tracing_cache import inlined
 from tf2jax_lite.loops.shard_map import while_loop
-from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.common.broadcasting import matched, pair
 from tf2jax_lite.ops.common.derivatives import zero_safe_product
+from tf2jax_lite.ops.common.precision import in_float32
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError

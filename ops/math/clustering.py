@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import scan
-from tf2jax_lite.ops.random._uniform import double_dtype, uint32_to_float
+from tf2jax_lite.ops.random._samples import double_dtype, uint32_to_float
 from tf2jax_lite.ops.random.philox import bits
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError

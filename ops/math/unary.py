@@ -11,9 +11,8 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.jaxprs.tracing_cache import inlined
-from tf2jax_lite.ops.common.broadcasting import array, pair
+from tf2jax_lite.ops.common.broadcasting import array, is_small, pair
 from tf2jax_lite.ops.common.derivatives import logistic, with_zero_safe_jvp, zero_safe_product
-from tf2jax_lite.ops.common.static_shape import is_small
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import is_string

@@ -1,23 +1,249 @@
-"""Convolution in two and three dimensions, and its gradients.
+"""Convolution in two and three dimensions, of each channel, and its gradients.
 
-TF: core/kernels/conv_grad_ops_3d.cc.
+Layouts and padding come first (pooling and dilation use them, too), then `convolve`, then the two gradients, which are
+transposes of it, then the ops.
+
+TF: core/kernels/conv_ops.cc, conv_ops_3d.cc, depthwise_conv_op.cc, and conv_grad_*.cc, depthwise_conv_grad_op.cc.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_array, canonical_dim
+from tf2jax_lite.jaxprs.compat import max_dim
+from tf2jax_lite.jaxprs.shard_map import linear_transpose
+from tf2jax_lite.ops.common.broadcasting import array
+from tf2jax_lite.ops.common.integer_convolution import integer_convolution
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, dims_array
+from tf2jax_lite.xla_cpu.conv.rule import call
 
-from ._convolution import ConvAttrs, convolve, filter_gradient, input_gradient, layout
+Dims = Sequence[int]
+
+
+class ConvAttrs(NamedTuple):
+    """Attributes of a convolution, with the names and the layout of the OpDefs.
+
+    Attributes:
+      strides: one entry for each dimension of ``data_format``; empty: all 1.
+      padding: ``"SAME"``, ``"VALID"`` or ``"EXPLICIT"``.
+      data_format: dimensions of the input and of the output, such as ``"NHWC"``.
+      dilations: one entry for each dimension of ``data_format``; empty: all 1.
+      explicit_paddings: for ``"EXPLICIT"``, (before, after) for each dimension of ``data_format``.
+      groups: number of feature groups; None: input channels over the filter's input channels.
+    """
+
+    strides: Dims
+    padding: str
+    data_format: str
+    dilations: Dims = ()
+    explicit_paddings: Dims = ()
+    groups: int | None = None
+
+    def window_strides(self) -> tuple[int, ...]:
+        """Return the strides of the spatial dimensions."""
+        return spatial(self.strides, self.data_format)
+
+    def window_dilations(self) -> tuple[int, ...]:
+        """Return the filter's dilations of the spatial dimensions."""
+        return spatial(self.dilations, self.data_format)
+
+    def window_padding(self, sizes: Sequence[Any], window: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """Return (before, after) of the spatial dimensions, for given sizes and window."""
+        strides, dilations = self.window_strides(), self.window_dilations()
+        return resolve_padding(
+            self.padding, self.explicit_paddings, self.data_format, sizes, window, strides, dilations
+        )
+
+    def dimension_numbers(self) -> tuple[str, str, str]:
+        """Return the layouts of input, filter and output for ``lax``."""
+        letters = "DHW"[-(len(self.data_format) - 2) :]
+        return (self.data_format, letters + "IO", self.data_format)
+
+
+def layout(data_format: str) -> tuple[int, tuple[int, ...]]:
+    """Return the channel axis and the spatial axes of a data format such as NHWC."""
+    return data_format.index("C"), tuple(i for i, letter in enumerate(data_format) if letter not in "NC")
+
+
+def spatial(values: Dims, data_format: str) -> tuple[int, ...]:
+    """Return the spatial entries of an attribute with one entry per dimension.
+
+    An empty attribute means ones.
+    """
+    if not values:
+        return (1,) * (len(data_format) - 2)
+    return tuple(int(values[i]) for i in layout(data_format)[1])
+
+
+def resolve_padding(
+    padding: str,
+    explicit_paddings: Dims,
+    data_format: str,
+    sizes: Sequence[Any],
+    window: Sequence[Any],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> list[tuple[Any, Any]]:
+    """Return padding as ``lax`` takes it: (before, after) for each spatial dimension.
+
+    Args:
+      padding: ``"SAME"``, ``"VALID"`` or ``"EXPLICIT"``.
+      explicit_paddings: (before, after) for each dimension of ``data_format``; used for ``"EXPLICIT"`` only.
+    """
+    if padding == "EXPLICIT":
+        return [(int(explicit_paddings[2 * i]), int(explicit_paddings[2 * i + 1])) for i in layout(data_format)[1]]
+    if padding == "VALID":
+        return [(0, 0)] * len(sizes)
+    if padding != "SAME":
+        raise OpError(f"unknown padding {padding!r}")
+    dilated = [(w - 1) * d + 1 for w, d in zip(window, dilations, strict=True)]
+    pads = lax.padtype_to_pads(tuple(sizes), tuple(dilated), tuple(strides), "SAME")
+    return [(canonical_dim(before), canonical_dim(after)) for before, after in pads]
+
+
+def convolve(input: Any, filter: Any, attrs: ConvAttrs) -> Any:
+    """Convolve with any number of spatial dimensions.
+
+    Args:
+      input: rank as ``attrs.data_format``.
+    """
+    input, filter = array(input), array(filter)
+    channel, spatial_axes = layout(attrs.data_format)
+    strides, dilations = attrs.window_strides(), attrs.window_dilations()
+    if min(*strides, *dilations) < 1:
+        raise OpError(f"strides {strides} and dilations {dilations} must be positive")
+    window = filter.shape[: len(spatial_axes)]
+    pads = tuple(map(tuple, attrs.window_padding([input.shape[i] for i in spatial_axes], window)))
+    groups = input.shape[channel] // filter.shape[-2] if attrs.groups is None else attrs.groups
+    params: dict[str, Any] = {
+        "window_strides": strides,
+        "rhs_dilation": dilations,
+        "dimension_numbers": attrs.dimension_numbers(),
+        "feature_group_count": groups or 1,
+        "preferred_element_type": input.dtype,
+    }
+    symbolic = [i for i, axis in enumerate(spatial_axes) if not isinstance(input.shape[axis], int)]
+    if jnp.issubdtype(input.dtype, jnp.integer) and not symbolic:
+        return integer_convolution(input, filter, padding=pads, **params)
+    if not symbolic or (attrs.padding == "SAME" and max(strides) == 1):
+        return call(lax.conv_general_dilated, input, filter, padding=pads, **params)
+    padding = "SAME" if attrs.padding == "SAME" else pads
+    return canonical_array(_convolve_symbolic(input, filter, padding, pads, spatial_axes, symbolic, params))
+
+
+def _convolve_symbolic(
+    input: Any,
+    filter: Any,
+    padding: Any,
+    pads: Sequence[tuple[Any, Any]],
+    spatial_axes: Sequence[int],
+    symbolic: Sequence[int],
+    params: dict[str, Any],
+) -> Any:
+    """Convolve an input whose spatial dimensions ``symbolic`` are symbolic.
+
+    The input is padded, or truncated, to exactly the part that windows cover. The padding of the gradients is static
+    then, as JAX requires of a convolution.
+    """
+    spec = jax.eval_shape(functools.partial(lax.conv_general_dilated, padding=padding, **params), input, filter)
+    config: list[tuple[Any, Any, int]] = [(0, 0, 0)] * input.ndim
+    rest = list(pads)
+    for i in symbolic:
+        axis, stride, dilation = spatial_axes[i], params["window_strides"][i], params["rhs_dilation"][i]
+        # With strides, JAX computes gradients of symbolic sizes only where there are results.
+        results = spec.shape[axis] if stride == 1 else max_dim(spec.shape[axis], 1)
+        covered = (results - 1) * stride + (filter.shape[i] - 1) * dilation + 1
+        config[axis] = (pads[i][0], covered - input.shape[axis] - pads[i][0], 0)
+        rest[i] = (0, 0)
+    padded = lax.pad(input, np.zeros((), input.dtype), config)
+    result = call(lax.conv_general_dilated, padded, filter, padding=tuple(rest), **params)
+    return result if result.shape == spec.shape else lax.slice(result, (0,) * result.ndim, spec.shape)
+
+
+def grouped(filter: Any, attrs: ConvAttrs) -> tuple[Any, ConvAttrs]:
+    """Return a depthwise filter and its attributes as those of a grouped convolution.
+
+    Returns:
+      The filter [height, width, 1, channels * multiplier], and the attributes with a group for each channel.
+    """
+    filter = array(filter)
+    height, width, channels, multiplier = filter.shape
+    return lax.reshape(filter, (height, width, 1, channels * multiplier)), attrs._replace(groups=channels)
+
+
+def convolve_depthwise(input: Any, filter: Any, attrs: ConvAttrs) -> Any:
+    """Convolve each channel with its own filters.
+
+    ``filter`` is [height, width, channels, multiplier].
+    """
+    return convolve(input, *grouped(filter, attrs))
+
+
+def input_gradient(shape: tuple[Any, ...], filter: Any, attrs: ConvAttrs, out_backprop: Any) -> Any:
+    """Return the gradient of `convolve` with respect to an input of this shape."""
+    out_backprop = array(out_backprop)
+    if jnp.issubdtype(out_backprop.dtype, jnp.integer):
+        return _integer_input_gradient(shape, array(filter), attrs, out_backprop)
+    # Linear in the input: the transpose needs no forward pass.
+    spec = jax.ShapeDtypeStruct(shape, out_backprop.dtype)
+    return linear_transpose(lambda x: convolve(x, filter, attrs), spec, out_backprop, filter)
+
+
+def _integer_input_gradient(shape: tuple[Any, ...], filter: Any, attrs: ConvAttrs, out_backprop: Any) -> Any:
+    """Return the transposed convolution of integers.
+
+    JAX has no transpose for them, as they have no derivatives.
+    """
+    channel, spatial_axes = layout(attrs.data_format)
+    strides, dilations = attrs.window_strides(), attrs.window_dilations()
+    window = filter.shape[: len(spatial_axes)]
+    sizes = [shape[i] for i in spatial_axes]
+    groups = shape[channel] // filter.shape[-2] if attrs.groups is None else attrs.groups
+    spans = [(k - 1) * d for k, d in zip(window, dilations, strict=True)]
+    before = [span - lo for span, (lo, _) in zip(spans, attrs.window_padding(sizes, window), strict=True)]
+    ends = [(out_backprop.shape[axis] - 1) * s + 1 for axis, s in zip(spatial_axes, strides, strict=True)]
+    after = [n + span - lo - end for n, span, lo, end in zip(sizes, spans, before, ends, strict=True)]
+    # The window is reversed, and input and output channels of each group are exchanged.
+    inputs, outputs = filter.shape[-2], filter.shape[-1] // groups
+    kernel = lax.rev(filter, range(len(spatial_axes)))
+    kernel = lax.reshape(kernel, (*window, inputs, groups, outputs))
+    kernel = jnp.moveaxis(kernel, -1, -3)
+    kernel = lax.reshape(jnp.swapaxes(kernel, -1, -2), (*window, outputs, groups * inputs))
+    return lax.conv_general_dilated(
+        out_backprop,
+        kernel,
+        (1,) * len(spatial_axes),
+        list(zip(before, after, strict=True)),
+        lhs_dilation=strides,
+        rhs_dilation=dilations,
+        dimension_numbers=attrs.dimension_numbers(),
+        feature_group_count=groups or 1,
+        preferred_element_type=out_backprop.dtype,
+    )
+
+
+def filter_gradient(
+    input: Any,
+    shape: tuple[Any, ...],
+    attrs: ConvAttrs,
+    out_backprop: Any,
+    forward: Callable[[Any, Any, ConvAttrs], Any] = convolve,
+) -> Any:
+    """Return the gradient of ``forward`` with respect to a filter of this shape."""
+    spec = jax.ShapeDtypeStruct(shape, out_backprop.dtype)
+    return linear_transpose(lambda w: forward(input, w, attrs), spec, jnp.asarray(out_backprop), input)
 
 
 def register_conv2d(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -195,3 +421,29 @@ def conv3d_backprop_filter_v1(input, filter, out_backprop, *, strides, padding, 
     """
     sizes = dims_array(filter.shape)
     return conv3d_backprop_filter(input, sizes, out_backprop, strides=strides, padding=padding, dilations=dilations)
+
+
+depthwise_conv2d = register_conv2d("DepthwiseConv2dNative", convolve_depthwise)
+
+
+@op("DepthwiseConv2dNativeBackpropInput", pattern=Pattern.CONTRACTION)
+def depthwise_conv2d_backprop_input(
+    input_sizes: Static,
+    filter,
+    out_backprop,
+    *,
+    strides,
+    padding,
+    explicit_paddings=(),
+    data_format="NHWC",
+    dilations=(1, 1, 1, 1),
+):
+    """Compute the gradient of `depthwise_conv2d` with respect to its input.
+
+    TF: core/kernels/depthwise_conv_grad_op.cc.
+    """
+    attrs = ConvAttrs(strides, padding, data_format, dilations, explicit_paddings)
+    return input_gradient(dims(input_sizes), *grouped(filter, attrs), out_backprop)
+
+
+register_filter_gradient("DepthwiseConv2dNativeBackpropFilter", convolve_depthwise)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.ops.common.accumulation import total
+from tf2jax_lite.ops.common.precision import total
 from tf2jax_lite.ops.random.philox import block
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Key

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.jaxprs.tracing_cache import inlined
-from tf2jax_lite.ops.common.accumulation import in_float32
+from tf2jax_lite.ops.common.precision import in_float32
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 

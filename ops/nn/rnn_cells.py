@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import scan
-from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.common.derivatives import logistic
+from tf2jax_lite.ops.common.precision import total
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.jaxprs.tracing_cache import inlined
-from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.common.broadcasting import matched
+from tf2jax_lite.ops.common.precision import in_float32
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.xla_cpu.materialize import materialize

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity
-from tf2jax_lite.ops.common.row_splits import array_module, row_of, search
+from tf2jax_lite.ops.common.rows import array_module, row_of, search
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.sparse.coo import pick, scatter_entries
 from tf2jax_lite.ops.traits import Bound

@@ -16,7 +16,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.row_bounds import range_length_bound, total_length_bound
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, inferred_bound, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.row_splits import array_module, row_of, search
+from tf2jax_lite.ops.common.rows import array_module, row_of, search
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.sparse.coo import pick
 from tf2jax_lite.ops.traits import Bound

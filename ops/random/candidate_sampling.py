@@ -18,13 +18,13 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import row_capacity, truncate_rows
 from tf2jax_lite.loops.shard_map import while_loop
-from tf2jax_lite.ops.common.nonzero import nonzero
+from tf2jax_lite.ops.common.rows import nonzero
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound, Key
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import canonical, static_value
 
-from ._uniform import double_dtype
+from ._samples import double_dtype
 
 
 def _expected_count(probability: Any, num_sampled: int, tries: Any) -> Any:

@@ -22,9 +22,9 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import from_u32_pair, to_u32_pair
 from tf2jax_lite.values.static import static_value
 
-from ._fill import check_algorithm, full_int, normal, size, truncated_normal, uniform, uniform_int
-from .distributions import draw_binomial
+from ._samples import check_algorithm, full_int, normal, size, truncated_normal, uniform, uniform_int
 from .philox import skip
+from .stateless import draw_binomial
 
 _FLOAT32, _INT64, _UINT64 = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.uint64)
 

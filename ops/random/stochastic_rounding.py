@@ -8,8 +8,7 @@ import numpy as np
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.values.int64 import to_u32_pair
 
-from ._fill import check_algorithm
-from ._uniform import unit_floats
+from ._samples import check_algorithm, unit_floats
 from .philox import block, skip
 
 

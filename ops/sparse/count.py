@@ -17,9 +17,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.nonzero import nonzero
-from tf2jax_lite.ops.common.row_boundaries import starts
-from tf2jax_lite.ops.common.row_splits import row_of
+from tf2jax_lite.ops.common.rows import nonzero, row_of, starts
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError

@@ -16,7 +16,7 @@ import numpy as np
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.strings import hashing
-from tf2jax_lite.ops.strings.byte_strings import as_rows, from_u64, is_text
+from tf2jax_lite.ops.strings.string_ops import as_rows, from_u64, is_text
 from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import to_u32_pair

@@ -181,7 +181,7 @@ import numpy as np
 
 from tf2jax_lite.ops import registry
 
-rare = {"tf2jax_lite.ops.sparse.csr", "tf2jax_lite.ops.nn.cudnn_rnn", "tf2jax_lite.ops.quantization.tf1_resize"}
+rare = {"tf2jax_lite.ops.sparse.csr", "tf2jax_lite.ops.nn.cudnn_rnn", "tf2jax_lite.ops.quantization.tf1"}
 ops = registry.ops_in_force()
 assert registry.lookup("Conv2D") and "MatMul" in ops and not rare & sys.modules.keys()
 assert registry.lookup("CudnnRNN") and rare <= sys.modules.keys()

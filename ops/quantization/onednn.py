@@ -1,9 +1,13 @@
-"""Quantized convolutions fused with bias, ReLU and requantization.
+"""Quantized products and convolutions fused with bias, ReLU and (de)quantization.
 
-They are in graphs quantized for oneDNN. Only TensorFlow with oneDNN's kernels (``TF_ENABLE_ONEDNN_OPTS=1``) runs these.
-Ranges are symmetric about 0: the end of larger magnitude is used, and 0 represents 0. Results are those of processors
+They are in graphs quantized for oneDNN, whose kernels (``TF_ENABLE_ONEDNN_OPTS=1``) alone run these convolutions. Their
+ranges are symmetric about 0: the end of larger magnitude is used, and 0 represents 0. Results are those of processors
 with exact 8-bit products (VNNI): on others oneDNN halves the filters of qint8 images, and sums of two large products
-saturate.
+saturate. Of matrix products, TensorFlow 2.21 treats every input as MIN_FIRST except in
+QuantizedMatMulWithBiasAndDequantize. Where the range does not begin at 0, its correction for this is too large by far;
+results here follow the op's definition.
+
+TF: core/kernels/mkl/mkl_qmatmul_op.cc.
 """
 
 from __future__ import annotations
@@ -17,13 +21,12 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.common.integer_convolution import integer_convolution
-from tf2jax_lite.ops.common.rounding import product, quotient
+from tf2jax_lite.ops.common.precision import product, quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 
-from .tf1_requantize import scalar
-from .tf1_requantize_per_channel import max_abs, round_and_saturate
+from .tf1 import max_abs, round_and_saturate, scalar
 
 _F32 = np.float32
 _INT32, _UINT8, _INT8 = np.dtype(np.int32), np.dtype(np.uint8), np.dtype(np.int8)
@@ -148,7 +151,7 @@ def _convolve(
     return total, images.dtype, first, second
 
 
-def _register(
+def _register_convolution(
     name: str,
     *,
     bias: bool = False,
@@ -186,15 +189,104 @@ def _register(
     op(name, pattern=Pattern.CONTRACTION)(call)
 
 
-_register("QuantizedConv2DPerChannel", padding_list=False)
-_register("QuantizedConv2DAndRelu", relu=True)
-_register("QuantizedConv2DWithBias", bias=True)
-_register("QuantizedConv2DWithBiasAndRelu", bias=True, relu=True)
-_register("QuantizedConv2DAndRequantize", default=_INT8)
-_register("QuantizedConv2DAndReluAndRequantize", relu=True, default=_UINT8)
-_register("QuantizedConv2DWithBiasAndRequantize", bias=True, default=_INT8)
-_register("QuantizedConv2DWithBiasAndReluAndRequantize", bias=True, relu=True, default=_UINT8)
-_register("QuantizedDepthwiseConv2D", depthwise=True, padding_list=False)
-_register("QuantizedDepthwiseConv2DWithBias", bias=True, depthwise=True, padding_list=False)
-_register("QuantizedDepthwiseConv2DWithBiasAndRelu", bias=True, relu=True, depthwise=True)
-_register("QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize", bias=True, relu=True, depthwise=True, default=_UINT8)
+_register_convolution("QuantizedConv2DPerChannel", padding_list=False)
+_register_convolution("QuantizedConv2DAndRelu", relu=True)
+_register_convolution("QuantizedConv2DWithBias", bias=True)
+_register_convolution("QuantizedConv2DWithBiasAndRelu", bias=True, relu=True)
+_register_convolution("QuantizedConv2DAndRequantize", default=_INT8)
+_register_convolution("QuantizedConv2DAndReluAndRequantize", relu=True, default=_UINT8)
+_register_convolution("QuantizedConv2DWithBiasAndRequantize", bias=True, default=_INT8)
+_register_convolution("QuantizedConv2DWithBiasAndReluAndRequantize", bias=True, relu=True, default=_UINT8)
+_register_convolution("QuantizedDepthwiseConv2D", depthwise=True, padding_list=False)
+_register_convolution("QuantizedDepthwiseConv2DWithBias", bias=True, depthwise=True, padding_list=False)
+_register_convolution("QuantizedDepthwiseConv2DWithBiasAndRelu", bias=True, relu=True, depthwise=True)
+_register_convolution(
+    "QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize", bias=True, relu=True, depthwise=True, default=_UINT8
+)
+
+
+def _product(
+    a: Any,
+    b: Any,
+    bias: Any,
+    ends: Sequence[Any],
+    out_type: Any,
+    *,
+    mode: str,
+    transposed: tuple[bool, bool],
+    relu: bool = False,
+    frozen: tuple[Any, Any] | None = None,
+) -> tuple[Any, Any, Any]:
+    """Multiply, add the bias, and convert to the output dtype.
+
+    Returns the result and its range.
+    """
+    if mode not in ("MIN_FIRST", "SCALED"):
+        raise UnsupportedAttributeError(f"input_quant_mode {mode!r} is neither MIN_FIRST nor SCALED")
+    left, right = jnp.asarray(a), jnp.asarray(b)
+    check_operands(left, right)
+    inner = (0 if transposed[0] else 1), (1 if transposed[1] else 0)
+    if left.ndim != 2 or right.ndim != 2 or left.shape[inner[0]] != right.shape[inner[1]]:
+        raise OpError(f"shapes {left.shape} and {right.shape} are not those of two matrices to multiply")
+    names = ("min_a", "max_a", "min_b", "max_b")
+    min_a, max_a, min_b, max_b = (scalar(name, end) for name, end in zip(names, ends, strict=True))
+    dimensions = (((inner[0],), (inner[1],)), ((), ()))
+    right = right.astype(_INT32)
+    total = lax.dot_general(left.astype(_INT32), right, dimensions, preferred_element_type=_INT32)
+    span = None
+    if mode == "MIN_FIRST":
+        span = jnp.asarray(max_a - min_a)
+        if jnp.asarray(bias).dtype == _F32:  # the lower end of the range times the columns' sums
+            correction = quotient(right.sum(inner[1]).astype(_F32) * max_abs(min_b, max_b), _F32(127))
+            bias = jnp.asarray(bias) + jnp.asarray(min_a) * correction
+    return output_and_range(
+        total, left.dtype, (min_a, max_a), (min_b, max_b), out_type, bias=bias, relu=relu, frozen=frozen, span=span
+    )
+
+
+def _register_product(name: str, *, relu: bool = False, default: np.dtype = _INT32) -> None:
+    """Register a product with a bias; 8-bit results have a range, the last two inputs."""
+    inputs = ("a", "b", "bias", "min_a", "max_a", "min_b", "max_b")
+    inputs += () if default == _INT32 else ("min_freezed_output", "max_freezed_output")
+
+    def call(*args, Toutput=default, transpose_a=False, transpose_b=False, input_quant_mode="MIN_FIRST"):
+        """Multiply quantized matrices and add a bias."""
+        a, b, bias, *ends = args
+        frozen, transposed = tuple(ends[4:]) or None, (transpose_a, transpose_b)
+        options: dict[str, Any] = {"mode": input_quant_mode, "transposed": transposed, "relu": relu, "frozen": frozen}
+        return _product(a, b, bias, ends[:4], Toutput, **options)
+
+    signature = inspect.signature(call)
+    attributes = list(signature.parameters.values())[1:]
+    parameters = [inspect.Parameter(i, inspect.Parameter.POSITIONAL_OR_KEYWORD) for i in inputs]
+    call.__signature__ = signature.replace(parameters=[*parameters, *attributes])  # type: ignore[attr-defined]
+    op(name, pattern=Pattern.CONTRACTION)(call)
+
+
+_register_product("QuantizedMatMulWithBias")
+_register_product("QuantizedMatMulWithBiasAndRelu", relu=True)
+_register_product("QuantizedMatMulWithBiasAndRequantize", default=_UINT8)
+_register_product("QuantizedMatMulWithBiasAndReluAndRequantize", relu=True, default=_UINT8)
+
+
+@op("QuantizedMatMulWithBiasAndDequantize", pattern=Pattern.CONTRACTION)
+def quantized_mat_mul_with_bias_and_dequantize(
+    a,
+    b,
+    bias,
+    min_a,
+    max_a,
+    min_b,
+    max_b,
+    min_freezed_output,
+    max_freezed_output,
+    *,
+    Toutput,
+    transpose_a=False,
+    transpose_b=False,
+    input_quant_mode="MIN_FIRST",
+):
+    """Multiply quantized matrices, add a bias, and return floats."""
+    del min_freezed_output, max_freezed_output
+    ends, transposed = (min_a, max_a, min_b, max_b), (transpose_a, transpose_b)
+    return _product(a, b, bias, ends, Toutput, mode=input_quant_mode, transposed=transposed)[0]

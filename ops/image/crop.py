@@ -1,10 +1,14 @@
-"""Cropping and resizing of boxes in images, and its gradients.
+"""Pixels of images at given coordinates: crops, glimpses, projective transforms.
 
-TF: core/kernels/image/crop_and_resize_op.cc.
+The gradient of a projective transform is TensorFlow's: it applies the inverse transform to the cotangent, which is not
+the adjoint. Glimpses have noise outside of the image.
+
+TF: core/kernels/image/crop_and_resize_op.cc, core/kernels/image/image_ops.cc.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,15 +18,38 @@ import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from tf2jax_lite.jaxprs.shard_map import linear_transpose
 from tf2jax_lite.loops.shard_map import scan
-from tf2jax_lite.ops.common.rounding import product, quotient
+from tf2jax_lite.ops.common.precision import product, quotient
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
 from tf2jax_lite.values.symbolic_float import as_float
 from tf2jax_lite.xla_cpu.materialize import materialize, materialize_if_traced
 
-from ._pixels import image_batch, pixels, round_half_away
+
+def image_batch(images: Any) -> Any:
+    """Return images as an array; raise OpError unless their rank is 4."""
+    images = jnp.asarray(images)
+    if images.ndim != 4:
+        raise OpError(f"images have rank 4, not {images.ndim}")
+    return images
+
+
+def round_half_away(x: Any) -> Any:
+    """Round to the nearest integer, halves away from zero as C's round."""
+    return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
+
+
+def pixels(images: Any, index: Any, rows: Any, columns: Any) -> Any:
+    """Return ``images[index, rows, columns]``, with coordinates clipped to the image."""
+    starts = jnp.stack(jnp.broadcast_arrays(index, rows, columns), -1).astype(np.int32)
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(starts.ndim - 1,), collapsed_slice_dims=(0, 1, 2), start_index_map=(0, 1, 2)
+    )
+    return lax.gather(images, starts, numbers, (1, 1, 1, images.shape[3]), mode=lax.GatherScatterMode.CLIP)
+
 
 _F32 = np.float32
 
@@ -217,3 +244,204 @@ def crop_and_resize_grad_boxes(grads, image, boxes, box_ind, *, method="bilinear
     image, boxes, box_ind = _crop_arguments(image, boxes, box_ind, method)
     _, pull = jax.vjp(lambda v: _tangent_of_boxes(image, boxes, box_ind, grads.shape[1:3], v), jnp.zeros_like(boxes))
     return pull(grads)[0]
+
+
+def _glimpse(
+    input: Any,
+    size: Any,
+    offsets: Any,
+    centered: bool,
+    normalized: bool,
+    uniform: bool,
+    noise: str,
+    key: Any,
+    version: int,
+) -> Any:
+    images, offsets = image_batch(input), jnp.asarray(offsets)
+    if uniform and noise not in ("", "uniform"):
+        raise OpError("uniform_noise and noise cannot be given at the same time")
+    noise = noise or ("uniform" if uniform else "gaussian")
+    if noise not in ("uniform", "gaussian", "zero"):
+        raise OpError(f"noise must be 'uniform', 'gaussian' or 'zero', not {noise!r}")
+    window = dims(size)
+    image_size, half = np.array(images.shape[1:3], _F32), np.array(window, _F32) / 2
+    corner = offsets * image_size if normalized else offsets
+    if version == 1:
+        corner = (corner / 2 + image_size / 2 if centered else corner) - half
+    elif centered:
+        corner = corner / 2 + image_size / 2 - half if normalized else corner + image_size / 2
+    corner = corner.astype(np.int32)  # towards zero, as in C
+    rows = (corner[:, :1] + np.arange(window[0], dtype=np.int32))[:, :, None]
+    columns = (corner[:, 1:] + np.arange(window[1], dtype=np.int32))[:, None, :]
+    inside = (rows >= 0) & (rows < images.shape[1]) & (columns >= 0) & (columns < images.shape[2])
+    batch = lax.iota(np.int32, images.shape[0])[:, None, None]
+    inner = pixels(images, batch, rows, columns)
+    if noise == "zero":
+        outer = jnp.zeros_like(inner)
+    elif noise == "uniform":
+        low, high = (f(images, (1, 2, 3), keepdims=True) for f in (jnp.min, jnp.max))
+        outer = low + jax.random.uniform(key, inner.shape, inner.dtype) * (high - low)
+    else:
+        mean, deviation = (f(images, (1, 2), keepdims=True) for f in (jnp.mean, jnp.std))
+        low, high = (f(images, (1, 2), keepdims=True) for f in (jnp.min, jnp.max))
+        outer = jnp.clip(mean + jax.random.normal(key, inner.shape, inner.dtype) * deviation, low, high)
+    return jnp.where(inside[..., None], inner, outer)
+
+
+def _noisy(attrs: Mapping[str, Any]) -> bool:
+    return attrs.get("noise") != "zero"
+
+
+def _register(name: str, version: int) -> None:
+    @op(name, draws=_noisy)
+    def call(
+        input,
+        size: Static,
+        offsets,
+        *,
+        centered=True,
+        normalized=True,
+        uniform_noise=True,
+        noise="uniform",
+        key: Key | None,
+    ):
+        """Extract windows from images, with noise outside of the image.
+
+        TF: core/kernels/image/attention_ops.cc.
+
+        The noise has TensorFlow's distribution, not its bits, which depend on the time.
+
+        Args:
+          offsets: float32 [batch, 2], (y, x) of each window; in version 2 of its corner unless ``centered`` and
+            ``normalized``.
+        """
+        return _glimpse(
+            input,
+            size,
+            offsets,
+            centered=centered,
+            normalized=normalized,
+            uniform=uniform_noise,
+            noise=noise,
+            key=key,
+            version=version,
+        )
+
+
+_register("ExtractGlimpse", 1)
+_register("ExtractGlimpseV2", 2)
+
+
+def _mirror(x: Any, size: Any) -> Any:
+    period = as_float(2 * size)
+    before = period * jnp.trunc(-x / period) + x
+    before = jnp.where(before < as_float(-size), before + period, -before - 1)
+    after = x - period * jnp.trunc(x / period)
+    after = jnp.where(after >= as_float(size), period - after - 1, after)
+    return jnp.where(x < 0, before, jnp.where(x > as_float(size - 1), after, x))
+
+
+def _wrap(x: Any, size: Any) -> Any:
+    last = as_float(size - 1)
+    before = x + as_float(size) * (jnp.trunc(-x / last) + 1)
+    after = x - as_float(size) * jnp.trunc(x / last)
+    return jnp.where(x < 0, before, jnp.where(x > last, after, x))
+
+
+def _map_coordinate(x: Any, size: Any, mode: str) -> Any:
+    """Map coordinates outside of the image into it, as MapCoordinate of image_ops.h."""
+    if mode == "CONSTANT":
+        return x
+    if mode in ("REFLECT", "WRAP"):
+        fold = _mirror if mode == "REFLECT" else _wrap
+        if isinstance(size, int):
+            inside = jnp.zeros_like(x) if size <= 1 else fold(x, size)
+        else:
+            inside = jnp.where(as_float(size) <= 1, _F32(0), fold(x, size))
+        x = jnp.where((x < 0) | (x > as_float(size - 1)), inside, x)
+    return jnp.clip(x, 0, as_float(size - 1))
+
+
+def _project(images: Any, transforms: Any, size: tuple[Any, Any], interpolation: str, mode: str, fill: Any) -> Any:
+    height, width = images.shape[1:3]
+    a = [transforms[:, i, None, None] for i in range(8)]
+    y = lax.iota(_F32, size[0])[None, :, None]
+    x = lax.iota(_F32, size[1])[None, None, :]
+    projection = a[6] * x + a[7] * y + 1
+    finite = projection != 0
+    divisor = jnp.where(finite, projection, 1)
+    columns = _map_coordinate((a[0] * x + a[1] * y + a[2]) / divisor, width, mode)
+    rows = _map_coordinate((a[3] * x + a[4] * y + a[5]) / divisor, height, mode)
+    batch = lax.iota(np.int32, images.shape[0])[:, None, None]
+    fill = jnp.asarray(fill).astype(images.dtype)
+
+    def read(row: Any, column: Any) -> Any:
+        inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        return jnp.where(inside[..., None], pixels(images, batch, row, column), fill)
+
+    if interpolation == "NEAREST":
+        result = read(round_half_away(rows), round_half_away(columns))
+    else:
+        top, left = jnp.floor(rows), jnp.floor(columns)
+        down, across = (rows - top)[..., None], (columns - left)[..., None]
+        upper = (1 - across) * read(top, left).astype(_F32) + across * read(top, left + 1).astype(_F32)
+        lower = (1 - across) * read(top + 1, left).astype(_F32) + across * read(top + 1, left + 1).astype(_F32)
+        result = ((1 - down) * upper + down * lower).astype(images.dtype)
+    return jnp.where(finite[..., None], result, fill)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(2, 4, 5))
+def _projective(images: Any, transforms: Any, size: Any, fill: Any, interpolation: str, mode: str) -> Any:
+    return _project(images, transforms, size, interpolation, mode, fill)
+
+
+@_projective.defjvp
+def _(size: Any, interpolation: str, mode: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    images, transforms, fill = primals
+    result = _projective(images, transforms, size, fill, interpolation, mode)
+    # TensorFlow's gradient applies the inverse transform to the cotangent, which is not the adjoint. The tangent is the
+    # adjoint of that, as in its ForwardAccumulator; transforms and fill_value have no derivative.
+    transforms = lax.stop_gradient(transforms)
+    ones = jnp.ones((transforms.shape[0], 1), transforms.dtype)
+    inverse = jnp.linalg.inv(jnp.concatenate([transforms, ones], 1).reshape(transforms.shape[0], 3, 3))
+    flat = inverse.reshape(transforms.shape[0], 9)
+
+    def backward(grads: Any) -> Any:
+        return _project(grads, flat[:, :8] / flat[:, 8:], images.shape[1:3], interpolation, mode, 0)
+
+    return result, linear_transpose(backward, result, tangents[0], flat)
+
+
+@op("ImageProjectiveTransformV3")
+def image_projective_transform_v3(
+    images, transforms, output_shape: Static, fill_value, *, interpolation, fill_mode="CONSTANT"
+):
+    """Apply projective transforms to images.
+
+    The gradient is TensorFlow's, which applies the inverse transform; it is 0 with respect to the transforms.
+
+    Args:
+      transforms: float32 [batch or 1, 8], the first entries of 3x3 matrices from output to input coordinates.
+    """
+    images, transforms, fill = image_batch(images), jnp.asarray(transforms), jnp.asarray(fill_value)
+    if transforms.ndim != 2 or transforms.shape[1] != 8:
+        raise OpError(f"transforms are rows of 8, not {tuple(transforms.shape)}")
+    if interpolation not in ("NEAREST", "BILINEAR"):
+        raise OpError(f"interpolation must be 'NEAREST' or 'BILINEAR', not {interpolation!r}")
+    if fill_mode not in ("REFLECT", "WRAP", "CONSTANT", "NEAREST"):
+        raise OpError(f"fill_mode must be REFLECT, WRAP, CONSTANT or NEAREST, not {fill_mode!r}")
+    size = dims(output_shape)
+    if jnp.issubdtype(images.dtype, jnp.floating):
+        return _projective(images, transforms, size, fill, interpolation, fill_mode)
+    return _project(images, transforms, size, interpolation, fill_mode, fill)
+
+
+@op("ImageProjectiveTransformV2")
+def image_projective_transform_v2(images, transforms, output_shape: Static, *, interpolation, fill_mode="CONSTANT"):
+    """Apply projective transforms to images, filled with 0.
+
+    As `image_projective_transform_v3`.
+    """
+    return image_projective_transform_v3(
+        images, transforms, output_shape, np.zeros((), _F32), interpolation=interpolation, fill_mode=fill_mode
+    )
