@@ -24,11 +24,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tf2jax_lite.ops.traits import Marker, OpOptions, Static, marker_of, partial_fold
+from tf2jax_lite.ops.traits import MARKERS, Marker, OpOptions, Static, marker_of, partial_fold
 from tf2jax_lite.support.errors import RegistrationError
 from tf2jax_lite.support.scoped import Scoped
 
 __all__ = ["Op", "RegistrationError", "Static", "known_ops", "lookup", "op", "override_op", "register_op"]
+
+REQUIRED: Any = inspect.Parameter.empty
+"""In the ``attributes`` of `op`: an attribute without a default."""
 
 _OPTIONS = tuple(field.name for field in dataclasses.fields(OpOptions))
 _OF_INPUTS = frozenset(
@@ -208,11 +211,37 @@ def _by_kind(parameters: Mapping[str, inspect.Parameter], where: str) -> tuple[l
     return inputs, keywords
 
 
-def op(*names: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _with_signature(fn: Callable[..., Any], inputs: str, attributes: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return ``fn`` with another signature, which is called with a keyword for each parameter."""
+
+    def parameter(text: str, kind: Any, default: Any = REQUIRED) -> inspect.Parameter:
+        name, _, marker = text.partition(":")
+        return inspect.Parameter(name, kind, default=default, annotation=MARKERS[marker] if marker else REQUIRED)
+
+    positional = [parameter(text, inspect.Parameter.POSITIONAL_OR_KEYWORD) for text in inputs.split()]
+    keywords = [parameter(text, inspect.Parameter.KEYWORD_ONLY, default) for text, default in attributes.items()]
+    signature = inspect.Signature([*positional, *keywords])
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return fn(**bound.arguments)
+
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
+def op(
+    *names: str, inputs: str | None = None, attributes: Mapping[str, Any] | None = None, **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function as the implementation of TensorFlow ops.
 
     Args:
       *names: the op names; several where TensorFlow has several names for one signature.
+      inputs: names of the inputs of one of the ops that share the function, such as ``"input sizes:Static"``; by
+        default, the function's signature is the OpDef. The function is called with a keyword for each parameter.
+      attributes: default of each attribute, or `REQUIRED`; of other keywords by ``"key:Key"``.
       **options: see `traits.OpOptions`.
 
     Returns:
@@ -229,8 +258,9 @@ def op(*names: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[.
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         if not str(getattr(fn, "__module__", "")).startswith("tf2jax_lite."):
             _import_rare_ops()  # a user's op must not take the name of one of them
+        registered = fn if inputs is None else _with_signature(fn, inputs, attributes or {})
         for name in names:
-            entry = _make_op(name, fn, options)
+            entry = _make_op(name, registered, options)
             with _lock:
                 if name in _registry:
                     raise RegistrationError(

@@ -160,7 +160,7 @@ class Context:
     """Base class of the lowering's context, for an op's annotated first parameter."""
 
 
-_BY_NAME: Mapping[str, Any] = {
+MARKERS: Mapping[str, Any] = {
     "Static": Static,
     "Unconverted": Unconverted,
     "Read": Read,
@@ -175,7 +175,7 @@ _BY_NAME: Mapping[str, Any] = {
     "Context": Context,
     DynamicShapes.__name__: DynamicShapes,
 }
-_NAMES = "|".join(_BY_NAME)
+_NAMES = "|".join(MARKERS)
 _HAS_NAME = re.compile(rf"\b({_NAMES})\b")
 _IS_NAME = re.compile(rf"(?:\w+\.)*({_NAMES})(?:\[.*\])?(?: \| None)?")
 
@@ -220,4 +220,4 @@ def _evaluated(text: str, namespace: Mapping[str, Any]) -> Any:
         return eval(text, dict(namespace))
     except Exception:  # names that only type checkers see
         match = _IS_NAME.fullmatch(text)
-        return None if match is None else _BY_NAME[match[1]]
+        return None if match is None else MARKERS[match[1]]

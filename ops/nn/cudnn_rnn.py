@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -24,11 +23,10 @@ from jax import lax
 
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.common.derivatives import logistic
-from tf2jax_lite.ops.registry import Static, op
-from tf2jax_lite.ops.traits import Key, Pattern
+from tf2jax_lite.ops.registry import REQUIRED, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import canonical, dims
-from tf2jax_lite.values.types import Array
 
 _GATES = {"lstm": 4, "gru": 3, "rnn_relu": 1, "rnn_tanh": 1}
 
@@ -97,17 +95,25 @@ class Network:
         return jnp.concatenate([jnp.ravel(jnp.asarray(v)) for v in (*weights, *biases)])
 
 
-def _network_of(
-    layers: Any, units: Any, inputs: Any, mode: str, input_mode: str, direction: str, num_proj: int = 0
+def _network(
+    *,
+    num_layers: Any,
+    num_units: Any,
+    input_size: Any,
+    rnn_mode: str,
+    input_mode: str,
+    direction: str,
+    num_proj: int = 0,
+    **unused: Any,
 ) -> Network:
-    (layers,), (units,), (inputs,) = dims(layers), dims(units), dims(inputs)
-    if mode not in _GATES or direction not in ("unidirectional", "bidirectional"):
-        raise UnsupportedAttributeError(f"rnn_mode {mode!r}, direction {direction!r}")
+    (layers,), (units,), (inputs,) = dims(num_layers), dims(num_units), dims(input_size)
+    if rnn_mode not in _GATES or direction not in ("unidirectional", "bidirectional"):
+        raise UnsupportedAttributeError(f"rnn_mode {rnn_mode!r}, direction {direction!r}")
     if input_mode != "linear_input" and not (input_mode == "auto_select" and inputs != units):
         raise UnsupportedAttributeError(f"input_mode {input_mode!r}: inputs without weights are not supported")
-    if num_proj and mode != "lstm":
-        raise UnsupportedAttributeError(f"num_proj {num_proj} with rnn_mode {mode!r}")
-    return Network(mode, layers, 2 if direction == "bidirectional" else 1, inputs, units, num_proj)
+    if num_proj and rnn_mode != "lstm":
+        raise UnsupportedAttributeError(f"num_proj {num_proj} with rnn_mode {rnn_mode!r}")
+    return Network(rnn_mode, layers, 2 if direction == "bidirectional" else 1, inputs, units, num_proj)
 
 
 def _dot(x: Any, matrix: Any) -> Any:
@@ -200,323 +206,128 @@ def _run_network(
 
 
 def _run(
-    operands: Sequence[Any],
-    lengths: Any,
+    input: Any,
+    input_h: Any,
+    input_c: Any,
+    params: Any,
     *,
-    rnn_mode: str,
-    input_mode: str,
-    direction: str,
+    sequence_lengths: Any = None,
     num_proj: int = 0,
     time_major: bool = True,
     dropout: float = 0.0,
     key: Any = None,
+    **kind: Any,
 ) -> tuple[Any, Any, Any]:
-    x, h, c, params = map(jnp.asarray, operands)
+    """Return outputs, last outputs and last cell states (a scalar 0 unless LSTM)."""
+    x, h, c, params = map(jnp.asarray, (input, input_h, input_c, params))
+    lengths = None if sequence_lengths is None else jnp.asarray(sequence_lengths)
     if x.ndim != 3 or h.ndim != 3:
         raise OpError(f"input and input_h have 3 dimensions, not {x.ndim} and {h.ndim}")
     if not time_major:
         x, h = jnp.swapaxes(x, 0, 1), jnp.swapaxes(h, 0, 1)
         c = jnp.swapaxes(c, 0, 1) if c.ndim == 3 else c
-    directions = 2 if direction == "bidirectional" else 1
-    is_lstm = rnn_mode == "lstm"
+    directions = 2 if kind["direction"] == "bidirectional" else 1
+    is_lstm = kind["rnn_mode"] == "lstm"
     units = c.shape[-1] if is_lstm else h.shape[-1]
     if h.shape[0] % directions or (is_lstm and c.shape[:2] != h.shape[:2]) or h.shape[-1] != (num_proj or units):
         raise OpError(f"states of shapes {h.shape} and {c.shape} do not fit each other")
-    network = _network_of(h.shape[0] // directions, units, x.shape[-1], rnn_mode, input_mode, direction, num_proj)
+    layers = h.shape[0] // directions
+    network = _network(num_layers=layers, num_units=units, input_size=x.shape[-1], num_proj=num_proj, **kind)
     out, h, last = _run_network(network, x, (h, c if is_lstm else h), params, lengths, dropout, key)
     if not time_major:
         out, h, last = (jnp.swapaxes(v, 0, 1) for v in (out, h, last))
     return out, h, last if is_lstm else jnp.zeros((), x.dtype)
 
 
+_OPERANDS = "input input_h input_c params"
+_SIZES = "num_layers:Static num_units:Static input_size:Static"
+_GRADIENTS = "output output_h output_c output_backprop output_h_backprop output_c_backprop"
+_KIND = {"rnn_mode": "lstm", "input_mode": "linear_input", "direction": "unidirectional"}
+_NETWORK = {**_KIND, "dropout": 0.0, "seed": 0, "seed2": 0}
+_PROJECTED = {**_NETWORK, "num_proj": 0}
+_TRAINING = {"is_training": True, "key:Key": None}
+_ORDER = {"is_training": True, "time_major": True, "key:Key": None}
+
+
 def _drops(attrs: Any) -> bool:
     return bool(attrs.get("is_training", True)) and attrs.get("dropout", 0.0) > 0
 
 
-@op("CudnnRNN", draws=_drops, pattern=Pattern.CONTRACTION)
-def cudnn_rnn(
-    input,
-    input_h,
-    input_c,
-    params,
-    *,
-    rnn_mode="lstm",
-    input_mode="linear_input",
-    direction="unidirectional",
-    dropout=0.0,
-    seed=0,
-    seed2=0,
-    is_training=True,
-    key: Key | None = None,
-):
+@op("CudnnRNN", inputs=_OPERANDS, attributes=_NETWORK | _TRAINING, draws=_drops, pattern=Pattern.CONTRACTION)
+def cudnn_rnn(*, seed, seed2, is_training, **operands):
     """Run a recurrent network.
 
-    The reserve space is empty, as JAX keeps its own residuals. Dropout masks come from the key.
-
-    Args:
-      input: [time, batch, inputs], or [batch, time, inputs] if not ``time_major``.
-      input_h: initial outputs [layers * directions, batch, units].
-
-    Returns:
-      Outputs, last outputs and last cell states (a scalar 0 unless LSTM), and empty reserve space.
+    The reserve space is empty, as JAX keeps its own residuals. Dropout masks come from the key. Past the end of a
+    sequence, outputs are 0 and states stay.
     """
-    attrs: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
-    results = _run((input, input_h, input_c, params), None, dropout=dropout, key=key, **attrs)
+    results = _run(**operands)
     return *results, jnp.zeros(0, results[0].dtype)
 
 
-@op("CudnnRNNV2", draws=_drops, pattern=Pattern.CONTRACTION)
-@functools.wraps(cudnn_rnn, assigned=())
-def cudnn_rnn_v2(*inputs: Array, **attrs: Any) -> tuple[Array, Array, Array, Array, Array]:
-    """Run a recurrent network, as `cudnn_rnn` with a second reserve space.
-
-    TF: tf.raw_ops.CudnnRNNV2 (core/kernels/cudnn_rnn_ops.cc).
-    """
-    return *cudnn_rnn(*inputs, **attrs), jnp.zeros(0, np.int8)
-
-
-@op("CudnnRNNV3", draws=_drops, pattern=Pattern.CONTRACTION)
-def cudnn_rnn_v3(
-    input,
-    input_h,
-    input_c,
-    params,
-    sequence_lengths,
-    *,
-    rnn_mode="lstm",
-    input_mode="linear_input",
-    direction="unidirectional",
-    dropout=0.0,
-    seed=0,
-    seed2=0,
-    num_proj=0,
-    is_training=True,
-    time_major=True,
-    key: Key | None = None,
-):
-    """Run a recurrent network over sequences of different lengths.
-
-    As `cudnn_rnn_v2`. Past the end of a sequence, outputs are 0 and states stay.
-    """
-    attrs: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
-    results = _run(
-        (input, input_h, input_c, params),
-        jnp.asarray(sequence_lengths),
-        num_proj=num_proj,
-        time_major=time_major,
-        dropout=dropout,
-        key=key,
-        **attrs,
-    )
-    return *results, jnp.zeros(0, results[0].dtype), jnp.zeros(0, np.int8)
+@op("CudnnRNNV2", inputs=_OPERANDS, attributes=_NETWORK | _TRAINING, draws=_drops, pattern=Pattern.CONTRACTION)
+@op(
+    "CudnnRNNV3",
+    inputs=f"{_OPERANDS} sequence_lengths",
+    attributes=_PROJECTED | _ORDER,
+    draws=_drops,
+    pattern=Pattern.CONTRACTION,
+)
+def cudnn_rnn_v3(**operands):
+    """Run a recurrent network, as `cudnn_rnn` with a second reserve space."""
+    return *cudnn_rnn(**operands), jnp.zeros(0, np.int8)
 
 
-@op("CudnnRNNParamsSize")
-def cudnn_rnn_params_size(
-    num_layers: Static,
-    num_units: Static,
-    input_size: Static,
-    *,
-    T,
-    S,
-    rnn_mode="lstm",
-    input_mode="linear_input",
-    direction="unidirectional",
-    dropout=0.0,
-    seed=0,
-    seed2=0,
-    num_proj=0,
-):
-    """Return the number of weights and biases, a vector of size 1."""
-    network = _network_of(num_layers, num_units, input_size, rnn_mode, input_mode, direction, num_proj)
-    return np.asarray([network.count()], canonical(S))
-
-
-@op("CudnnRNNCanonicalToParams")
-def cudnn_rnn_canonical_to_params(
-    num_layers: Static,
-    num_units: Static,
-    input_size: Static,
-    weights,
-    biases,
-    *,
-    rnn_mode="lstm",
-    input_mode="linear_input",
-    direction="unidirectional",
-    dropout=0.0,
-    seed=0,
-    seed2=0,
-):
-    """Concatenate matrices and biases to the vector of all weights."""
-    return _network_of(num_layers, num_units, input_size, rnn_mode, input_mode, direction).pack(weights, biases)
-
-
-@op("CudnnRNNCanonicalToParamsV2")
-def cudnn_rnn_canonical_to_params_v2(
-    num_layers: Static,
-    num_units: Static,
-    input_size: Static,
-    weights,
-    biases,
-    *,
-    rnn_mode="lstm",
-    input_mode="linear_input",
-    direction="unidirectional",
-    dropout=0.0,
-    seed=0,
-    seed2=0,
-    num_proj=0,
-):
-    """Concatenate matrices and biases to the vector of all weights."""
-    network = _network_of(num_layers, num_units, input_size, rnn_mode, input_mode, direction, num_proj)
-    return network.pack(weights, biases)
-
-
-@op("CudnnRNNParamsToCanonical")
-def cudnn_rnn_params_to_canonical(
-    num_layers: Static,
-    num_units: Static,
-    input_size: Static,
-    params,
-    *,
-    num_params,
-    rnn_mode="lstm",
-    input_mode="linear_input",
-    direction="unidirectional",
-    dropout=0.0,
-    seed=0,
-    seed2=0,
-):
-    """Split the vector of all weights into matrices and biases.
-
-    Returns:
-      The list of matrices [units, features] and the list of biases [units].
-    """
-    network = _network_of(num_layers, num_units, input_size, rnn_mode, input_mode, direction)
-    return network.unpack(jnp.asarray(params))
-
-
-@op("CudnnRNNParamsToCanonicalV2")
-def cudnn_rnn_params_to_canonical_v2(
-    num_layers: Static,
-    num_units: Static,
-    input_size: Static,
-    params,
-    *,
-    num_params_weights,
-    num_params_biases,
-    rnn_mode="lstm",
-    input_mode="linear_input",
-    direction="unidirectional",
-    dropout=0.0,
-    seed=0,
-    seed2=0,
-    num_proj=0,
-):
-    """Split the vector of all weights into matrices and biases.
-
-    Returns:
-      The list of matrices [units, features] and the list of biases [units].
-    """
-    network = _network_of(num_layers, num_units, input_size, rnn_mode, input_mode, direction, num_proj)
-    return network.unpack(jnp.asarray(params))
-
-
-def _gradients(run: Any, inputs: tuple[Any, ...], grads: tuple[Any, ...], dropout: float) -> tuple[Any, ...]:
-    if dropout > 0 and inputs[1].shape[0] > 1:
+@op(
+    "CudnnRNNBackprop",
+    inputs=f"{_OPERANDS} {_GRADIENTS} reserve_space",
+    attributes=_NETWORK,
+    pattern=Pattern.CONTRACTION,
+)
+@op(
+    "CudnnRNNBackpropV2",
+    inputs=f"{_OPERANDS} {_GRADIENTS} reserve_space host_reserved",
+    attributes=_NETWORK,
+    pattern=Pattern.CONTRACTION,
+)
+@op(
+    "CudnnRNNBackpropV3",
+    inputs=f"{_OPERANDS} sequence_lengths {_GRADIENTS} reserve_space host_reserved",
+    attributes={**_PROJECTED, "time_major": True},
+    pattern=Pattern.CONTRACTION,
+)
+def cudnn_rnn_backprop(*, dropout, **given):
+    """Compute the gradients with respect to the float inputs; the forward pass is recomputed."""
+    if dropout > 0 and given["input_h"].shape[0] > 1:
         raise UnsupportedAttributeError(
             f"dropout {dropout} between layers: the mask is in a reserve space that only TensorFlow's GPU kernel has; "
             "differentiate the converted function with JAX instead"
         )
-    results, pull = jax.vjp(lambda *inputs: run(*inputs)[:3], *map(jnp.asarray, inputs))
+    options = {k: given[k] for k in (*_KIND, "sequence_lengths", "num_proj", "time_major") if k in given}
+    operands = [jnp.asarray(given[name]) for name in _OPERANDS.split()]
+    results, pull = jax.vjp(functools.partial(_run, **options), *operands)
+    grads = given["output_backprop"], given["output_h_backprop"], given["output_c_backprop"]
     return pull(tuple(jnp.broadcast_to(g, r.shape).astype(r.dtype) for g, r in zip(grads, results, strict=True)))
 
 
-@op("CudnnRNNBackprop", pattern=Pattern.CONTRACTION)
-def cudnn_rnn_backprop(
-    input,
-    input_h,
-    input_c,
-    params,
-    output,
-    output_h,
-    output_c,
-    output_backprop,
-    output_h_backprop,
-    output_c_backprop,
-    reserve_space,
-    *,
-    rnn_mode="lstm",
-    input_mode="linear_input",
-    direction="unidirectional",
-    dropout=0.0,
-    seed=0,
-    seed2=0,
-):
-    """Compute the gradients of `cudnn_rnn` with respect to its float inputs."""
-    run = functools.partial(cudnn_rnn, rnn_mode=rnn_mode, input_mode=input_mode, direction=direction)
-    grads = output_backprop, output_h_backprop, output_c_backprop
-    return _gradients(run, (input, input_h, input_c, params), grads, dropout)
+@op("CudnnRNNParamsSize", inputs=_SIZES, attributes={"T": REQUIRED, "S": REQUIRED, **_PROJECTED})
+def cudnn_rnn_params_size(*, S, **network):
+    """Return the number of weights and biases, a vector of size 1."""
+    return np.asarray([_network(**network).count()], canonical(S))
 
 
-@op("CudnnRNNBackpropV2", pattern=Pattern.CONTRACTION)
-def cudnn_rnn_backprop_v2(
-    input,
-    input_h,
-    input_c,
-    params,
-    output,
-    output_h,
-    output_c,
-    output_backprop,
-    output_h_backprop,
-    output_c_backprop,
-    reserve_space,
-    host_reserved,
-    *,
-    rnn_mode="lstm",
-    input_mode="linear_input",
-    direction="unidirectional",
-    dropout=0.0,
-    seed=0,
-    seed2=0,
-):
-    """Compute the gradients of `cudnn_rnn_v2` with respect to its float inputs."""
-    run = functools.partial(cudnn_rnn, rnn_mode=rnn_mode, input_mode=input_mode, direction=direction)
-    grads = output_backprop, output_h_backprop, output_c_backprop
-    return _gradients(run, (input, input_h, input_c, params), grads, dropout)
+@op("CudnnRNNCanonicalToParams", inputs=f"{_SIZES} weights biases", attributes=_NETWORK)
+@op("CudnnRNNCanonicalToParamsV2", inputs=f"{_SIZES} weights biases", attributes=_PROJECTED)
+def cudnn_rnn_canonical_to_params(*, weights, biases, **network):
+    """Concatenate matrices and biases to the vector of all weights."""
+    return _network(**network).pack(weights, biases)
 
 
-@op("CudnnRNNBackpropV3", pattern=Pattern.CONTRACTION)
-def cudnn_rnn_backprop_v3(
-    input,
-    input_h,
-    input_c,
-    params,
-    sequence_lengths,
-    output,
-    output_h,
-    output_c,
-    output_backprop,
-    output_h_backprop,
-    output_c_backprop,
-    reserve_space,
-    host_reserved,
-    *,
-    rnn_mode="lstm",
-    input_mode="linear_input",
-    direction="unidirectional",
-    dropout=0.0,
-    seed=0,
-    seed2=0,
-    num_proj=0,
-    time_major=True,
-):
-    """Compute the gradients of `cudnn_rnn_v3` with respect to its float inputs."""
-
-    def run(*inputs: Any) -> Any:
-        attrs: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
-        return cudnn_rnn_v3(*inputs, sequence_lengths, **attrs, num_proj=num_proj, time_major=time_major)
-
-    grads = output_backprop, output_h_backprop, output_c_backprop
-    return _gradients(run, (input, input_h, input_c, params), grads, dropout)
+@op("CudnnRNNParamsToCanonical", inputs=f"{_SIZES} params", attributes={"num_params": REQUIRED, **_NETWORK})
+@op(
+    "CudnnRNNParamsToCanonicalV2",
+    inputs=f"{_SIZES} params",
+    attributes={"num_params_weights": REQUIRED, "num_params_biases": REQUIRED, **_PROJECTED},
+)
+def cudnn_rnn_params_to_canonical(*, params, **network):
+    """Split the vector of all weights into lists of matrices [units, features] and biases."""
+    return _network(**network).unpack(jnp.asarray(params))
