@@ -23,10 +23,10 @@ from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.jaxprs.shard_map import linear_transpose
 from tf2jax_lite.ops.common.broadcasting import array
 from tf2jax_lite.ops.common.integer_convolution import integer_convolution
-from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.registry import REQUIRED, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import dims, dims_array
+from tf2jax_lite.values.static import dims
 from tf2jax_lite.xla_cpu.conv.rule import call
 
 Dims = Sequence[int]
@@ -234,26 +234,19 @@ def _integer_input_gradient(shape: tuple[Any, ...], filter: Any, attrs: ConvAttr
     )
 
 
-def filter_gradient(
-    input: Any,
-    shape: tuple[Any, ...],
-    attrs: ConvAttrs,
-    out_backprop: Any,
-    forward: Callable[[Any, Any, ConvAttrs], Any] = convolve,
-) -> Any:
-    """Return the gradient of ``forward`` with respect to a filter of this shape."""
-    spec = jax.ShapeDtypeStruct(shape, out_backprop.dtype)
-    return linear_transpose(lambda w: forward(input, w, attrs), spec, jnp.asarray(out_backprop), input)
+_2D = {"strides": REQUIRED, "padding": REQUIRED, "explicit_paddings": (), "data_format": "NHWC", "dilations": (1,) * 4}
+_3D = {"strides": REQUIRED, "padding": REQUIRED, "data_format": "NDHWC", "dilations": (1,) * 5}
+_3D_V1 = {"strides": REQUIRED, "padding": REQUIRED, "dilations": ()}
+_BY_INPUT_SIZES = "input_sizes:Static filter out_backprop"
+_BY_FILTER_SIZES = "input filter_sizes:Static out_backprop"
+_BY_SHAPES = "input filter out_backprop"
+_op = functools.partial(op, pattern=Pattern.CONTRACTION)
 
 
-def register_conv2d(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Register a convolution by ``forward(input, filter, attrs)``, and return it."""
-
-    @op(name, pattern=Pattern.CONTRACTION)
+def _register(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+    @_op(name)
     def call(input, filter, *, strides, padding, explicit_paddings=(), data_format="NHWC", dilations=(1, 1, 1, 1)):
         """Convolve images.
-
-        TF: core/kernels/conv_ops.cc, core/kernels/depthwise_conv_op.cc.
 
         Args:
           filter: [*window, channels / groups, outputs], or of a depthwise one [*window, channels, multiplier].
@@ -263,117 +256,17 @@ def register_conv2d(name: str, forward: Callable[..., Any]) -> Callable[..., Any
     return call
 
 
-def register_filter_gradient(name: str, *forward: Callable[..., Any]) -> None:
-    """Register the gradient of a convolution of images with respect to its filter."""
-
-    @op(name, pattern=Pattern.CONTRACTION)
-    def call(
-        input,
-        filter_sizes: Static,
-        out_backprop,
-        *,
-        strides,
-        padding,
-        explicit_paddings=(),
-        data_format="NHWC",
-        dilations=(1, 1, 1, 1),
-    ):
-        """Compute the gradient of a convolution with respect to its filter.
-
-        TF: core/kernels/conv_grad_filter_ops.cc, core/kernels/depthwise_conv_grad_op.cc.
-        """
-        attrs = ConvAttrs(strides, padding, data_format, dilations, explicit_paddings)
-        return filter_gradient(input, dims(filter_sizes), attrs, out_backprop, *forward)
+conv2d = _register("Conv2D", convolve)
+depthwise_conv2d = _register("DepthwiseConv2dNative", convolve_depthwise)
 
 
-conv2d = register_conv2d("Conv2D", convolve)
-register_filter_gradient("Conv2DBackpropFilter")
-
-
-@op("Conv2DBackpropInput", pattern=Pattern.CONTRACTION)
-def conv2d_backprop_input(
-    input_sizes: Static,
-    filter,
-    out_backprop,
-    *,
-    strides,
-    padding,
-    explicit_paddings=(),
-    data_format="NHWC",
-    dilations=(1, 1, 1, 1),
-):
-    """Compute the gradient of `conv2d` with respect to its input.
-
-    TF: core/kernels/conv_grad_input_ops.cc.
-
-    Args:
-      input_sizes: static ints [4], the shape of the input; or [2], its height and width.
-
-    Returns:
-      An array of the input's shape and the cotangent's dtype, also for integers.
-    """
-    shape = dims(input_sizes)
-    if len(shape) == 2:
-        channel, spatial_axes = layout(data_format)
-        full: list[Any] = [out_backprop.shape[0]] * 4
-        full[channel] = filter.shape[2]
-        full[spatial_axes[0]], full[spatial_axes[1]] = shape
-        shape = tuple(full)
-    attrs = ConvAttrs(strides, padding, data_format, dilations, explicit_paddings)
-    return input_gradient(shape, filter, attrs, out_backprop)
-
-
-@op("Conv2DBackpropInputV2", pattern=Pattern.CONTRACTION)
-def conv2d_backprop_input_v2(
-    input, filter, out_backprop, *, strides, padding, explicit_paddings=(), data_format="NHWC", dilations=(1, 1, 1, 1)
-):
-    """Compute the gradient of `conv2d` with respect to its input.
-
-    As `conv2d_backprop_input`, for an input of which only the shape is used. TensorFlow has no kernel.
-    """
-    attrs = ConvAttrs(strides, padding, data_format, dilations, explicit_paddings)
-    return input_gradient(tuple(input.shape), filter, attrs, out_backprop)
-
-
-@op("Conv2DBackpropFilterV2", pattern=Pattern.CONTRACTION)
-def conv2d_backprop_filter_v2(
-    input, filter, out_backprop, *, strides, padding, explicit_paddings=(), data_format="NHWC", dilations=(1, 1, 1, 1)
-):
-    """Compute the gradient of `conv2d` with respect to its filter.
-
-    As Conv2DBackpropFilter, for a filter of which only the shape is used. TensorFlow has no kernel.
-    """
-    attrs = ConvAttrs(strides, padding, data_format, dilations, explicit_paddings)
-    return filter_gradient(input, tuple(filter.shape), attrs, out_backprop)
-
-
-@op("Conv3D", pattern=Pattern.CONTRACTION)
+@_op("Conv3D")
 def conv3d(input, filter, *, strides, padding, data_format="NDHWC", dilations=(1, 1, 1, 1, 1)):
-    """Convolve volumes.
-
-    TF: core/kernels/conv_ops_3d.cc.
-    """
+    """Convolve volumes."""
     return convolve(input, filter, ConvAttrs(strides, padding, data_format, dilations))
 
 
-@op("Conv3DBackpropInputV2", pattern=Pattern.CONTRACTION)
-def conv3d_backprop_input(
-    input_sizes: Static, filter, out_backprop, *, strides, padding, data_format="NDHWC", dilations=(1, 1, 1, 1, 1)
-):
-    """Compute the gradient of `conv3d` with respect to its input."""
-    attrs = ConvAttrs(strides, padding, data_format, dilations)
-    return input_gradient(dims(input_sizes), filter, attrs, out_backprop)
-
-
-@op("Conv3DBackpropFilterV2", pattern=Pattern.CONTRACTION)
-def conv3d_backprop_filter(
-    input, filter_sizes: Static, out_backprop, *, strides, padding, data_format="NDHWC", dilations=(1, 1, 1, 1, 1)
-):
-    """Compute the gradient of `conv3d` with respect to its filter."""
-    return filter_gradient(input, dims(filter_sizes), ConvAttrs(strides, padding, data_format, dilations), out_backprop)
-
-
-@op("Conv", pattern=Pattern.CONTRACTION)
+@_op("Conv")
 def conv(
     input,
     filter,
@@ -403,47 +296,52 @@ def conv(
     return lax.reshape(result, (*batch, *result.shape[1:]))
 
 
-@op("Conv3DBackpropInput", pattern=Pattern.CONTRACTION)
-def conv3d_backprop_input_v1(input, filter, out_backprop, *, strides, padding, dilations=()):
-    """Return the input gradient of a 3-D convolution.
+@_op("Conv2DBackpropInput", inputs=_BY_INPUT_SIZES, attributes=_2D)
+@_op("Conv2DBackpropInputV2", inputs=_BY_SHAPES, attributes=_2D)
+@_op("Conv3DBackpropInput", inputs=_BY_SHAPES, attributes=_3D_V1)
+@_op("Conv3DBackpropInputV2", inputs=_BY_INPUT_SIZES, attributes=_3D)
+def input_backprop(*, filter, out_backprop, input_sizes=None, input=None, **attributes):
+    """Compute the gradient of a convolution with respect to its input.
 
-    ``input`` is given for its shape.
+    Of ``input`` only the shape is used. The result has the cotangent's dtype, also for integers.
+
+    Args:
+      input_sizes: the shape of the input, or its spatial sizes.
     """
-    sizes = dims_array(input.shape)
-    return conv3d_backprop_input(sizes, filter, out_backprop, strides=strides, padding=padding, dilations=dilations)
+    attrs = ConvAttrs(**{"data_format": "NDHWC", **attributes})
+    shape = dims(input_sizes) if input is None else tuple(input.shape)
+    channel, spatial_axes = layout(attrs.data_format)
+    if len(shape) == len(spatial_axes):
+        full: list[Any] = [out_backprop.shape[0]] * (len(shape) + 2)
+        full[channel] = filter.shape[-2]
+        for axis, size in zip(spatial_axes, shape, strict=True):
+            full[axis] = size
+        shape = tuple(full)
+    return input_gradient(shape, filter, attrs, out_backprop)
 
 
-@op("Conv3DBackpropFilter", pattern=Pattern.CONTRACTION)
-def conv3d_backprop_filter_v1(input, filter, out_backprop, *, strides, padding, dilations=()):
-    """Return the filter gradient of a 3-D convolution.
+@_op("DepthwiseConv2dNativeBackpropInput", inputs=_BY_INPUT_SIZES, attributes=_2D)
+def depthwise_input_backprop(*, input_sizes, filter, out_backprop, **attributes):
+    """Compute the gradient of `depthwise_conv2d` with respect to its input."""
+    return input_gradient(dims(input_sizes), *grouped(filter, ConvAttrs(**attributes)), out_backprop)
 
-    ``filter`` is given for its shape.
+
+@_op("Conv2DBackpropFilter", inputs=_BY_FILTER_SIZES, attributes=_2D)
+@_op("Conv2DBackpropFilterV2", inputs=_BY_SHAPES, attributes=_2D)
+@_op("Conv3DBackpropFilter", inputs=_BY_SHAPES, attributes=_3D_V1)
+@_op("Conv3DBackpropFilterV2", inputs=_BY_FILTER_SIZES, attributes=_3D)
+def filter_backprop(*, input, out_backprop, filter_sizes=None, filter=None, forward=convolve, **attributes):
+    """Compute the gradient of a convolution with respect to its filter.
+
+    Of ``filter`` only the shape is used.
     """
-    sizes = dims_array(filter.shape)
-    return conv3d_backprop_filter(input, sizes, out_backprop, strides=strides, padding=padding, dilations=dilations)
+    shape = dims(filter_sizes) if filter is None else tuple(filter.shape)
+    attrs = ConvAttrs(**{"data_format": "NDHWC", **attributes})
+    spec = jax.ShapeDtypeStruct(shape, out_backprop.dtype)
+    return linear_transpose(lambda w: forward(input, w, attrs), spec, jnp.asarray(out_backprop), input)
 
 
-depthwise_conv2d = register_conv2d("DepthwiseConv2dNative", convolve_depthwise)
-
-
-@op("DepthwiseConv2dNativeBackpropInput", pattern=Pattern.CONTRACTION)
-def depthwise_conv2d_backprop_input(
-    input_sizes: Static,
-    filter,
-    out_backprop,
-    *,
-    strides,
-    padding,
-    explicit_paddings=(),
-    data_format="NHWC",
-    dilations=(1, 1, 1, 1),
-):
-    """Compute the gradient of `depthwise_conv2d` with respect to its input.
-
-    TF: core/kernels/depthwise_conv_grad_op.cc.
-    """
-    attrs = ConvAttrs(strides, padding, data_format, dilations, explicit_paddings)
-    return input_gradient(dims(input_sizes), *grouped(filter, attrs), out_backprop)
-
-
-register_filter_gradient("DepthwiseConv2dNativeBackpropFilter", convolve_depthwise)
+@_op("DepthwiseConv2dNativeBackpropFilter", inputs=_BY_FILTER_SIZES, attributes=_2D)
+def depthwise_filter_backprop(**operands):
+    """Compute the gradient of `depthwise_conv2d` with respect to its filter."""
+    return filter_backprop(**operands, forward=convolve_depthwise)

@@ -22,14 +22,14 @@ from tf2jax_lite.ops.common.derivatives import logistic
 from tf2jax_lite.ops.common.precision import in_float32
 from tf2jax_lite.ops.image.resize import resize_bilinear
 from tf2jax_lite.ops.linalg.matmul import batch_mat_mul_v2, mat_mul
-from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.registry import REQUIRED, Static, op
 from tf2jax_lite.ops.traits import Option, Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 
 from . import activations
 from .activations import leaky_relu
 from .conv import ConvAttrs, Dims, convolve, convolve_depthwise
-from .normalization import fused_batch_norm_v3
+from .normalization import NORM_ATTRIBUTES, fused_batch_norm, fused_batch_norm_v3
 
 
 def _pad_convolve(input: Any, paddings: Any, filter: Any, mode: str, strides: Dims, padding: str) -> Any:
@@ -87,7 +87,7 @@ _ACTIVATIONS: dict[str, Callable[..., Any]] = {
 
 
 def _epilogue(
-    x: Any, args: list[Any], fused_ops: Sequence[str], data_format: str, epsilon: float, leakyrelu_alpha: float
+    x: Any, args: list[Any], *, fused_ops: Sequence[str], data_format: str, epsilon: float, leakyrelu_alpha: float
 ) -> Any:
     """Apply ``fused_ops`` in order; each consumes its operands from ``args``."""
     rest = list(args)
@@ -101,7 +101,7 @@ def _epilogue(
         elif name == "Add":
             x = x + operands[0]
         elif name == "FusedBatchNorm":
-            x = fused_batch_norm_v3(x, *operands, epsilon=epsilon, data_format=data_format, is_training=False)[0]
+            x = fused_batch_norm(x, *operands, epsilon=epsilon, data_format=data_format, is_training=False)[0]
         elif name == "LeakyRelu":
             x = activations.leaky_relu(x, alpha=leakyrelu_alpha)
         elif name in _ACTIVATIONS:
@@ -113,130 +113,89 @@ def _epilogue(
     return x
 
 
-@op("_FusedConv2D", pattern=Pattern.CONTRACTION)
-def fused_conv2d(
-    input,
-    filter,
-    args,
-    host_args,
-    *,
-    num_args,
-    strides,
-    padding,
-    explicit_paddings=(),
-    data_format="NHWC",
-    filter_format="HWIO",
-    dilations=(1, 1, 1, 1),
-    fused_ops=(),
-    epsilon=0.0001,
-    leakyrelu_alpha=0.2,
-):
-    """Convolve images and apply ``fused_ops`` to the result, in floating point.
+_STRIDED = {"num_args": REQUIRED, "strides": REQUIRED, "padding": REQUIRED}
+_EPILOGUE = {"fused_ops": (), "epsilon": 0.0001, "leakyrelu_alpha": 0.2}
+_2D = {**_STRIDED, "data_format": "NHWC", "dilations": (1,) * 4, **_EPILOGUE}
+_3D = {**_STRIDED, "data_format": "NDHWC", "dilations": (1,) * 5, "padding_list": (), **_EPILOGUE}
 
-    TF: OpDef _FusedConv2D (core/ops/nn_ops.cc).
-    """
+
+_STRIDED = {"num_args": REQUIRED, "strides": REQUIRED, "padding": REQUIRED}
+_EPILOGUE = {"fused_ops": (), "epsilon": 0.0001, "leakyrelu_alpha": 0.2}
+_2D = {**_STRIDED, "data_format": "NHWC", "dilations": (1,) * 4, **_EPILOGUE}
+_3D = {**_STRIDED, "data_format": "NDHWC", "dilations": (1,) * 5, "padding_list": (), **_EPILOGUE}
+
+
+def _convolved(
+    forward: Callable[..., Any],
+    *,
+    input: Any,
+    filter: Any,
+    args: list[Any],
+    num_args: int,
+    strides: Dims,
+    padding: str,
+    data_format: str,
+    dilations: Dims,
+    explicit_paddings: Dims = (),
+    **epilogue: Any,
+) -> Any:
+    product = forward(input, filter, ConvAttrs(strides, padding, data_format, dilations, explicit_paddings))
+    return _epilogue(product, args, data_format=data_format, **epilogue)
+
+
+@op(
+    "_FusedConv2D",
+    inputs="input filter args host_args",
+    attributes={**_2D, "explicit_paddings": (), "filter_format": "HWIO"},
+    pattern=Pattern.CONTRACTION,
+)
+def fused_conv2d(*, host_args, filter_format, **operands):
+    """Convolve images and apply ``fused_ops`` to the result, in floating point."""
+    data_format = operands["data_format"]
     if filter_format != "HWIO" or data_format not in ("NHWC", "NCHW"):
         raise UnsupportedAttributeError(f"data_format {data_format!r} with filter_format {filter_format!r}")
-    if host_args or not jnp.issubdtype(input.dtype, jnp.floating):
+    if host_args or not jnp.issubdtype(operands["input"].dtype, jnp.floating):
         raise OpError("quantized _FusedConv2D, which TensorFlow has on GPUs only, is not supported")
-    product = convolve(input, filter, ConvAttrs(strides, padding, data_format, dilations, explicit_paddings))
-    return _epilogue(product, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
+    return _convolved(convolve, **operands)
 
 
-@op("_FusedConv3D", pattern=Pattern.CONTRACTION)
-def fused_conv3d(
-    input,
-    filter,
-    args,
-    *,
-    num_args,
-    strides,
-    padding,
-    data_format="NDHWC",
-    dilations=(1, 1, 1, 1, 1),
-    padding_list=(),
-    fused_ops=(),
-    epsilon=0.0001,
-    leakyrelu_alpha=0.2,
-):
-    """Convolve volumes and apply ``fused_ops`` to the result.
-
-    TF: OpDef _FusedConv3D (core/ops/nn_ops.cc).
-    """
+@op("_FusedConv3D", inputs="input filter args", attributes=_3D, pattern=Pattern.CONTRACTION)
+def fused_conv3d(*, padding, padding_list, **operands):
+    """Convolve volumes and apply ``fused_ops`` to the result."""
     if padding_list and padding != "VALID":
         raise UnsupportedAttributeError(f"padding {padding!r} together with padding_list {list(padding_list)}")
     padding = "EXPLICIT" if padding_list else padding
-    product = convolve(input, filter, ConvAttrs(strides, padding, data_format, dilations, padding_list))
-    return _epilogue(product, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
+    return _convolved(convolve, padding=padding, explicit_paddings=padding_list, **operands)
 
 
-@op("_FusedDepthwiseConv2dNative", pattern=Pattern.CONTRACTION)
-def fused_depthwise_conv2d(
-    input,
-    filter,
-    args,
-    *,
-    num_args,
-    strides,
-    padding,
-    data_format="NHWC",
-    dilations=(1, 1, 1, 1),
-    fused_ops=(),
-    epsilon=0.0001,
-    leakyrelu_alpha=0.2,
-):
-    """Convolve each channel with its own filters and apply ``fused_ops``.
-
-    TF: OpDef _FusedDepthwiseConv2dNative (core/ops/nn_ops.cc).
-    """
-    product = convolve_depthwise(input, filter, ConvAttrs(strides, padding, data_format, dilations))
-    return _epilogue(product, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
+@op("_FusedDepthwiseConv2dNative", inputs="input filter args", attributes=_2D, pattern=Pattern.CONTRACTION)
+def fused_depthwise_conv2d(**operands):
+    """Convolve each channel with its own filters and apply ``fused_ops``."""
+    return _convolved(convolve_depthwise, **operands)
 
 
-@op("_FusedMatMul", pattern=Pattern.CONTRACTION)
-def fused_mat_mul(
-    a, b, args, *, num_args, transpose_a=False, transpose_b=False, fused_ops=(), epsilon=0.0001, leakyrelu_alpha=0.2
-):
-    """Multiply matrices and apply ``fused_ops`` to the result.
-
-    TF: OpDef _FusedMatMul (core/ops/math_ops.cc).
-    """
+@op(
+    "_FusedMatMul",
+    inputs="a b args",
+    attributes={"num_args": REQUIRED, "transpose_a": False, "transpose_b": False, **_EPILOGUE},
+    pattern=Pattern.CONTRACTION,
+)
+def fused_mat_mul(*, a, b, args, num_args, transpose_a, transpose_b, **epilogue):
+    """Multiply matrices and apply ``fused_ops`` to the result."""
     product = mat_mul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
-    return _epilogue(product, args, fused_ops, "NHWC", epsilon, leakyrelu_alpha)
+    return _epilogue(product, args, data_format="NHWC", **epilogue)
 
 
-@op("_FusedBatchNormEx")
-def fused_batch_norm_ex(
-    x,
-    scale,
-    offset,
-    mean,
-    variance,
-    side_input,
-    *,
-    epsilon=0.0001,
-    exponential_avg_factor=1.0,
-    activation_mode="Identity",
-    data_format="NHWC",
-    is_training=True,
-):
-    """Apply FusedBatchNormV3, add an optional side input, and apply ReLU.
-
-    TF: OpDef _FusedBatchNormEx (core/ops/nn_ops.cc).
-    """
+@op(
+    "_FusedBatchNormEx",
+    inputs="x scale offset mean variance side_input",
+    attributes={**NORM_ATTRIBUTES, "activation_mode": "Identity"},
+)
+def fused_batch_norm_ex(*, side_input, activation_mode, **operands):
+    """Apply FusedBatchNormV3, add an optional side input, and apply ReLU."""
     if activation_mode not in ("Identity", "Relu"):
         raise UnsupportedAttributeError(f"activation_mode {activation_mode!r} is neither 'Identity' nor 'Relu'")
-    y, *others = fused_batch_norm_v3(
-        x,
-        scale,
-        offset,
-        mean,
-        variance,
-        epsilon=epsilon,
-        exponential_avg_factor=exponential_avg_factor,
-        data_format=data_format,
-        is_training=is_training,
-    )
+    y, *others = fused_batch_norm_v3(**operands)
     for side in side_input:
         y = y + side
     return (activations.relu(y) if activation_mode == "Relu" else y), *others

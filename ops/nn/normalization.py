@@ -49,21 +49,31 @@ def _moments(x: Any, dtype: Any, data_format: str) -> tuple[Any, Any]:
     return mean, jnp.sum(centered * centered, axis=axes) / size
 
 
-def _batch_norm(
-    x: Any,
-    scale: Any,
-    offset: Any,
-    mean: Any,
-    variance: Any,
-    epsilon: float,
-    exponential_avg_factor: float,
-    data_format: str,
-    is_training: bool,
-) -> tuple[Any, ...]:
-    """Return y, the running mean and variance, and those for the gradient.
+NORM_ATTRIBUTES = {"epsilon": 0.0001, "exponential_avg_factor": 1.0, "data_format": "NHWC", "is_training": True}
+_GRAD_ATTRIBUTES = {"epsilon": 0.0001, "data_format": "NHWC", "is_training": True}
 
-    As in TensorFlow (``_BaseFusedBatchNormGrad`` in nn_grad.py), only y has a gradient, and it is 0 with respect to
-    ``mean`` and ``variance``: gradient descent would soon make the variance negative.
+
+@op("FusedBatchNorm", "FusedBatchNormV2")
+@inlined
+def fused_batch_norm(
+    x,
+    scale,
+    offset,
+    mean,
+    variance,
+    *,
+    epsilon=0.0001,
+    exponential_avg_factor=1.0,
+    data_format="NHWC",
+    is_training=True,
+):
+    """Normalize each channel by the mean and variance of a batch, or by given ones.
+
+    As in TensorFlow (``_BaseFusedBatchNormGrad`` in nn_grad.py), only the first result has a gradient, and it is 0 with
+    respect to ``mean`` and ``variance``: gradient descent would soon make the variance negative.
+
+    Returns:
+      The result in the dtype of ``x``; running mean and variance; mean and variance for the gradient, [channels].
     """
     x, scale, offset = jnp.asarray(x), jnp.asarray(scale), jnp.asarray(offset)
     mean, variance = lax.stop_gradient((jnp.asarray(mean), jnp.asarray(variance)))
@@ -84,49 +94,10 @@ def _batch_norm(
     return y, running_mean, running_variance, fixed_mean, fixed_variance
 
 
-@op("FusedBatchNorm", "FusedBatchNormV2")
-@inlined
-def fused_batch_norm(
-    x,
-    scale,
-    offset,
-    mean,
-    variance,
-    *,
-    epsilon=0.0001,
-    exponential_avg_factor=1.0,
-    data_format="NHWC",
-    is_training=True,
-):
-    """Normalize each channel by the mean and variance of a batch, or by given ones.
-
-    Only the first result has a gradient.
-
-    Returns:
-      The result in the dtype of ``x``; running mean and variance; mean and variance for the gradient, [channels].
-    """
-    return _batch_norm(x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training)
-
-
-@op("FusedBatchNormV3")
-@inlined
-def fused_batch_norm_v3(
-    x,
-    scale,
-    offset,
-    mean,
-    variance,
-    *,
-    epsilon=0.0001,
-    exponential_avg_factor=1.0,
-    data_format="NHWC",
-    is_training=True,
-):
-    """Normalize as `fused_batch_norm`, with a third reserve space of 0.
-
-    The third reserve space is that of TensorFlow's CPU kernel.
-    """
-    results = _batch_norm(x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training)
+@op("FusedBatchNormV3", inputs="x scale offset mean variance", attributes=NORM_ATTRIBUTES)
+def fused_batch_norm_v3(*, x, scale, offset, mean, variance, **attributes):
+    """Normalize as `fused_batch_norm`, with a third reserve space of 0, as TensorFlow's CPU kernel."""
+    results = fused_batch_norm(x, scale, offset, mean, variance, **attributes)
     return (*results, jnp.zeros((), results[1].dtype))
 
 
@@ -166,16 +137,15 @@ def _(epsilon: float, data_format: str, primals: Any, tangents: Any) -> Any:
     return _training_grad(*primals, epsilon, data_format), jax.jvp(recomputed, primals[:3], tangents[:3])[1]
 
 
-def _grad(
-    y_backprop: Any,
-    x: Any,
-    scale: Any,
-    reserve_space_1: Any,
-    reserve_space_2: Any,
-    epsilon: float,
-    data_format: str,
-    is_training: bool,
-) -> tuple[Any, ...]:
+@op("FusedBatchNormGrad", "FusedBatchNormGradV2")
+@inlined
+def fused_batch_norm_grad(
+    y_backprop, x, scale, reserve_space_1, reserve_space_2, *, epsilon=0.0001, data_format="NHWC", is_training=True
+):
+    """Compute the gradients of `fused_batch_norm` with respect to x, scale and offset.
+
+    The mean and variance in the reserve spaces are used as given.
+    """
     x, scale = jnp.asarray(x), jnp.asarray(scale)
     gradients = jnp.asarray(y_backprop).astype(x.dtype)
     mean, variance = jnp.asarray(reserve_space_1), jnp.asarray(reserve_space_2)
@@ -190,34 +160,14 @@ def _grad(
     return (*jax.vjp(forward, x, scale, jnp.zeros_like(scale))[1](gradients), empty, empty)
 
 
-@op("FusedBatchNormGrad", "FusedBatchNormGradV2")
-@inlined
-def fused_batch_norm_grad(
-    y_backprop, x, scale, reserve_space_1, reserve_space_2, *, epsilon=0.0001, data_format="NHWC", is_training=True
-):
-    """Compute the gradients of `fused_batch_norm` with respect to x, scale and offset.
-
-    The mean and variance in the reserve spaces are used as given.
-    """
-    return _grad(y_backprop, x, scale, reserve_space_1, reserve_space_2, epsilon, data_format, is_training)
-
-
-@op("FusedBatchNormGradV3")
-@inlined
-def fused_batch_norm_grad_v3(
-    y_backprop,
-    x,
-    scale,
-    reserve_space_1,
-    reserve_space_2,
-    reserve_space_3,
-    *,
-    epsilon=0.0001,
-    data_format="NHWC",
-    is_training=True,
-):
+@op(
+    "FusedBatchNormGradV3",
+    inputs="y_backprop x scale reserve_space_1 reserve_space_2 reserve_space_3",
+    attributes=_GRAD_ATTRIBUTES,
+)
+def fused_batch_norm_grad_v3(*, y_backprop, x, scale, reserve_space_1, reserve_space_2, reserve_space_3, **attributes):
     """Compute the gradients of `fused_batch_norm_v3`."""
-    return _grad(y_backprop, x, scale, reserve_space_1, reserve_space_2, epsilon, data_format, is_training)
+    return fused_batch_norm_grad(y_backprop, x, scale, reserve_space_1, reserve_space_2, **attributes)
 
 
 def _sum_of_neighbors(x: Any, radius: int) -> Any:

@@ -24,7 +24,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_array, canonical_dim
 from tf2jax_lite.jaxprs.shard_map import linear_transpose
 from tf2jax_lite.ops.common.precision import in_float32
-from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.registry import REQUIRED, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims
@@ -79,12 +79,6 @@ def _reduce_sum(value: Any, *, window: Window) -> Any:
 
 def _window_max(value: Any, window: Window) -> Any:
     return canonical_array(call(_reduce_max, value, window=window))
-
-
-def max_pool_of(value: Any, ksize: Dims, strides: Dims, padding: str, explicit: Dims, data_format: str) -> Any:
-    """Return the maximum of each window; the gradient goes to the first maximum."""
-    value = jnp.asarray(value)
-    return _window_max(value, window_of(value, ksize, strides, padding, explicit, data_format))
 
 
 def _counts(value: Any, window: Window) -> Any:
@@ -207,19 +201,22 @@ def image_size(x: Any, dtype: Any) -> Any:
     return jnp.asarray(x.shape[1] * x.shape[2] * x.shape[3], dtype)
 
 
-@op("MaxPool", pattern=Pattern.MATERIALIZED)
+_WINDOW = {"ksize": REQUIRED, "strides": REQUIRED, "padding": REQUIRED}
+_2D, _3D = ({**_WINDOW, "data_format": data_format} for data_format in ("NHWC", "NDHWC"))
+_EXPLICIT = {**_WINDOW, "explicit_paddings": (), "data_format": "NHWC"}
+_V2 = {"padding": REQUIRED, "data_format": "NHWC"}
+_op = functools.partial(op, pattern=Pattern.MATERIALIZED)
+
+
+@_op("MaxPool", inputs="input", attributes=_EXPLICIT)
+@_op("MaxPoolV2", inputs="input ksize:Static strides:Static", attributes=_V2)
 def max_pool(input, *, ksize, strides, padding, explicit_paddings=(), data_format="NHWC"):
     """Compute the maximum of each window."""
-    return max_pool_of(input, ksize, strides, padding, explicit_paddings, data_format)
+    x = jnp.asarray(input)
+    return _window_max(x, window_of(x, dims(ksize), dims(strides), padding, explicit_paddings, data_format))
 
 
-@op("MaxPoolV2", pattern=Pattern.MATERIALIZED)
-def max_pool_v2(input, ksize: Static, strides: Static, *, padding, data_format="NHWC"):
-    """Compute the maximum of each window."""
-    return max_pool_of(input, dims(ksize), dims(strides), padding, (), data_format)
-
-
-@op("AvgPool", pattern=Pattern.MATERIALIZED)
+@_op("AvgPool")
 def avg_pool(value, *, ksize, strides, padding, data_format="NHWC"):
     """Compute the mean of each window, without padding.
 
@@ -228,13 +225,13 @@ def avg_pool(value, *, ksize, strides, padding, data_format="NHWC"):
     return avg_pool_of(value, ksize, strides, padding, data_format)
 
 
-@op("AvgPool3D", pattern=Pattern.MATERIALIZED)
+@_op("AvgPool3D")
 def avg_pool3d(input, *, ksize, strides, padding, data_format="NDHWC"):
     """Compute the mean of each window of volumes, without padding."""
     return avg_pool_of(input, ksize, strides, padding, data_format)
 
 
-@op("MaxPoolWithArgmax", pattern=Pattern.MATERIALIZED)
+@_op("MaxPoolWithArgmax")
 def max_pool_with_argmax(input, *, ksize, strides, Targmax=np.int64, padding, include_batch_in_index=False):
     """Compute the maximum of each window and its flat index.
 
@@ -249,7 +246,7 @@ def max_pool_with_argmax(input, *, ksize, strides, Targmax=np.int64, padding, in
     return out, index
 
 
-@op("MaxPool3D", pattern=Pattern.MATERIALIZED)
+@_op("MaxPool3D")
 def max_pool3d(input, *, ksize, strides, padding, data_format="NDHWC"):
     """Compute the maximum of each window of volumes.
 
@@ -262,11 +259,15 @@ def max_pool3d(input, *, ksize, strides, padding, data_format="NDHWC"):
     return max_with_ties(x, window)
 
 
-def _max_grad(
-    orig_input: Any, grad: Any, ksize: Dims, strides: Dims, padding: str, explicit: Dims, data_format: str
-) -> Any:
+@_op("MaxPoolGrad", inputs="orig_input orig_output grad", attributes=_EXPLICIT)
+@_op("MaxPoolGradV2", inputs="orig_input orig_output grad ksize:Static strides:Static", attributes=_V2)
+def max_pool_grad(*, orig_input, orig_output, grad, ksize, strides, padding, explicit_paddings=(), data_format="NHWC"):
+    """Compute the gradient of `max_pool`; it goes to the first maximum.
+
+    ``orig_output`` is ignored, as in TensorFlow.
+    """
     x, grad = jnp.asarray(orig_input), jnp.asarray(grad)
-    window = window_of(x, ksize, strides, padding, explicit, data_format)
+    window = window_of(x, dims(ksize), dims(strides), padding, explicit_paddings, data_format)
     if not jnp.issubdtype(x.dtype, jnp.inexact):
         return scatter_add(x.shape, grad, argmax_of(x, window))
 
@@ -283,47 +284,13 @@ def _max_grad(
     return pull(x, grad)
 
 
-def _max_grad_grad(orig_input: Any, grad: Any, ksize: Dims, strides: Dims, padding: str, data_format: str) -> Any:
+@op("MaxPoolGradGrad", inputs="orig_input orig_output grad", attributes=_2D)
+@op("MaxPool3DGradGrad", inputs="orig_input orig_output grad", attributes=_3D)
+@op("MaxPoolGradGradV2", inputs="orig_input orig_output grad ksize:Static strides:Static", attributes=_V2)
+def max_pool_grad_grad(*, orig_input, orig_output, grad, ksize, strides, padding, data_format):
+    """Gather ``grad``, of the input's shape, at the first maximum of each window."""
     x = jnp.asarray(orig_input)
-    return gather(jnp.asarray(grad), argmax_of(x, window_of(x, ksize, strides, padding, (), data_format)))
-
-
-@op("MaxPoolGrad", pattern=Pattern.MATERIALIZED)
-def max_pool_grad(orig_input, orig_output, grad, *, ksize, strides, padding, explicit_paddings=(), data_format="NHWC"):
-    """Compute the gradient of `max_pool`; it goes to the first maximum.
-
-    ``orig_output`` is ignored, as in TensorFlow.
-    """
-    return _max_grad(orig_input, grad, ksize, strides, padding, explicit_paddings, data_format)
-
-
-@op("MaxPoolGradV2", pattern=Pattern.MATERIALIZED)
-def max_pool_grad_v2(orig_input, orig_output, grad, ksize: Static, strides: Static, *, padding, data_format="NHWC"):
-    """Compute the gradient of `max_pool_v2`; it goes to the first maximum."""
-    return _max_grad(orig_input, grad, dims(ksize), dims(strides), padding, (), data_format)
-
-
-def _register_grad_grad(name: str, default_format: str) -> None:
-    @op(name)
-    def call(orig_input, orig_output, grad, *, ksize, strides, padding, data_format=default_format):
-        """Gather ``grad`` at the first maximum of each window."""
-        return _max_grad_grad(orig_input, grad, ksize, strides, padding, data_format)
-
-
-_register_grad_grad("MaxPoolGradGrad", "NHWC")
-_register_grad_grad("MaxPool3DGradGrad", "NDHWC")
-
-
-@op("MaxPoolGradGradV2")
-def max_pool_grad_grad_v2(
-    orig_input, orig_output, grad, ksize: Static, strides: Static, *, padding, data_format="NHWC"
-):
-    """Gather ``grad`` at the first maximum of each window.
-
-    Args:
-      grad: [batch, *spatial, channels], of the input's shape.
-    """
-    return _max_grad_grad(orig_input, grad, dims(ksize), dims(strides), padding, data_format)
+    return gather(jnp.asarray(grad), argmax_of(x, window_of(x, dims(ksize), dims(strides), padding, (), data_format)))
 
 
 def _within_image(x: Any, argmax: Any, include_batch_in_index: bool) -> Any:
@@ -350,7 +317,7 @@ _register_with_argmax("MaxPoolGradWithArgmax", lambda x, grad, index: scatter_ad
 _register_with_argmax("MaxPoolGradGradWithArgmax", lambda x, grad, index: gather(grad, index))
 
 
-@op("MaxPool3DGrad", pattern=Pattern.MATERIALIZED)
+@_op("MaxPool3DGrad")
 def max_pool3d_grad(orig_input, orig_output, grad, *, ksize, strides, padding, data_format="NDHWC"):
     """Compute the gradient of `max_pool3d`; it goes to all equal maxima."""
     x, top, grad = jnp.asarray(orig_input), jnp.asarray(orig_output), jnp.asarray(grad)
@@ -359,14 +326,9 @@ def max_pool3d_grad(orig_input, orig_output, grad, *, ksize, strides, padding, d
     return linear_transpose(lambda t: sum_of_ties(x, top, t, window), spec, grad, x, top)
 
 
-def _register_avg_grad(name: str, default_format: str) -> None:
-    @op(name, pattern=Pattern.MATERIALIZED)
-    def call(orig_input_shape: Static, grad, *, ksize, strides, padding, data_format=default_format):
-        """Compute the gradient of average pooling."""
-        spec = jax.ShapeDtypeStruct(dims(orig_input_shape), grad.dtype)
-        forward = functools.partial(avg_pool_of, ksize=ksize, strides=strides, padding=padding, data_format=data_format)
-        return linear_transpose(forward, spec, jnp.asarray(grad))
-
-
-_register_avg_grad("AvgPoolGrad", "NHWC")
-_register_avg_grad("AvgPool3DGrad", "NDHWC")
+@_op("AvgPoolGrad", inputs="orig_input_shape:Static grad", attributes=_2D)
+@_op("AvgPool3DGrad", inputs="orig_input_shape:Static grad", attributes=_3D)
+def avg_pool_grad(*, orig_input_shape, grad, **window):
+    """Compute the gradient of average pooling."""
+    spec = jax.ShapeDtypeStruct(dims(orig_input_shape), grad.dtype)
+    return linear_transpose(functools.partial(avg_pool_of, **window), spec, jnp.asarray(grad))
