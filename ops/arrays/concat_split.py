@@ -29,15 +29,7 @@ from .slice import object_or_array
 
 
 def dynamic_split(value: Any, size_splits: Any, sizes: list[Entry], axis: int, tracker: DynamicShapes) -> list[Any]:
-    """Split an array along an axis into parts of traced sizes.
-
-    Results are NaN if the sizes do not add up to the axis, where TensorFlow raises an error.
-
-    Args:
-      size_splits: a vector of integers, of which one may be -1.
-      sizes: the provenance of its entries.
-      tracker: assigns the parts their dimensions.
-    """
+    """Split into parts of traced sizes; NaN if they do not add up (TensorFlow raises)."""
     whole = value.shape[axis]
     total = jnp.asarray(whole).astype(np.int32)
     counts = jnp.asarray(size_splits).astype(np.int32)
@@ -59,14 +51,7 @@ def dynamic_split(value: Any, size_splits: Any, sizes: list[Entry], axis: int, t
 
 
 def split_with_remainder(value: Any, sizes: list[Any], axis: int, tracker: DynamicShapes) -> list[Any]:
-    """Split an array along an axis into parts of symbolic sizes, such as n - 1 and 1.
-
-    Results are NaN if the remainder is negative, where TensorFlow raises an error.
-
-    Args:
-      sizes: a dimension for each part; their sum is the size of the axis.
-      tracker: records that the parts make up the whole.
-    """
+    """Split into parts of symbolic sizes, such as n - 1 and 1."""
     start, out = jnp.zeros((), np.int32), []
     for dim in sizes:
         count = jnp.asarray(dim).astype(np.int32)

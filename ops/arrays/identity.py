@@ -85,11 +85,9 @@ def prevent_gradient(input, *, message="", raise_on_prevent_gradient: Option[boo
 
 
 def _check_numerics(tensor, *, message, enable_checkify_for_asserts: Option[bool] = False):
-    """Return the tensor.
-
-    NaN and infinity, errors in TensorFlow, pass unless ``enable_checkify_for_asserts`` is configured
-    (``jax_debug_nans`` finds NaN as well).
-    """
+    """Return the tensor."""
+    # NaN and infinity, errors in TensorFlow, pass unless ``enable_checkify_for_asserts`` is configured
+    # (``jax_debug_nans`` finds NaN as well).
     if enable_checkify_for_asserts:
         text = message.replace("{", "{{").replace("}", "}}")
         checkify.check(~jnp.any(jnp.isnan(tensor)), f"{text} : Found NaN values.")

@@ -64,10 +64,8 @@ def _put_jvp(mode: Any, primals: Any, tangents: Any) -> Any:
 
 
 def overwrite_rows(operand: Any, indices: Any, updates: Any, mode: Any) -> Any:
-    """Overwrite slices at index vectors.
-
-    Where indices repeat, each update gets the gradient of its position, as in TensorFlow.
-    """
+    """Overwrite slices at index vectors."""
+    # Where indices repeat, each update gets the gradient of its position, as in TensorFlow.
     if jnp.issubdtype(operand.dtype, jnp.inexact):
         return _put(operand, indices, updates, mode)
     return _call(lax.scatter, operand, indices, updates, mode)

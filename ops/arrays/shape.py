@@ -26,11 +26,7 @@ INT32 = np.dtype(np.int32)
 
 
 def vector(shape: Any, what: str = "shape") -> tuple[Any, ...]:
-    """Return a static vector of dimensions (a scalar counts as one) as a tuple.
-
-    Args:
-      what: its name, for the error.
-    """
+    """Return a static vector of dimensions (a scalar counts as one) as a tuple."""
     if np.ndim(shape) > 1:
         raise OpError(f"{what} must be a vector, got shape {np.shape(shape)}")
     return dims(shape)
@@ -78,12 +74,7 @@ def rank(input):
 
 
 def resolve_shape(shape: Any, current: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the dimensions of a Reshape to ``shape``, with -1 resolved.
-
-    Args:
-      shape: a static vector, of which one entry may be -1.
-      current: the present shape.
-    """
+    """Return the dimensions of a Reshape to ``shape``, with -1 resolved."""
     target = vector(shape)
     is_complete = isinstance(shape, np.ndarray) and shape.dtype.kind == "i" and min(target, default=0) >= 0
     if is_complete and all(map(is_int, current)) and math.prod(current) == math.prod(target):

@@ -48,10 +48,8 @@ def as_int32(entry: Entry) -> Any:
 
 
 def static_slice(input: Any, low: list[Any], high: list[Any]) -> Any:
-    """Slice by bounds that are static or symbolic.
-
-    Bounds that JAX cannot compare with the size are assumed to be inside, as in TensorFlow.
-    """
+    """Slice by bounds that are static or symbolic."""
+    # Bounds that JAX cannot compare with the size are assumed to be inside, as in TensorFlow.
     try:
         return lax.slice(input, low, high)
     except InconclusiveDimensionOperation:
@@ -76,14 +74,7 @@ def static_slice(input: Any, low: list[Any], high: list[Any]) -> Any:
 
 
 def dynamic_slice(input: Any, starts: list[Entry], sizes: list[Any], full: tuple[Any, ...]) -> Any:
-    """Slice at traced starts; negative ones count from the end.
-
-    Args:
-      input: the array, whose dimensions with static starts are already sliced.
-      starts: a start for each dimension.
-      sizes: the size of the slice in each dimension.
-      full: the shape before any slicing.
-    """
+    """Slice at traced starts, which count from the end of ``full`` if negative."""
     at = [np.int32(0) if s.is_known else wrapped(value_of(s), d) for s, d in zip(starts, full, strict=True)]
     wanted = [d if s.is_known else n for s, n, d in zip(starts, sizes, input.shape, strict=True)]
     for axis, (start, size) in enumerate(zip(starts, wanted, strict=True)):
@@ -248,13 +239,7 @@ Masks = tuple[int, int, int, int, int]
 
 
 def spec_items(rank: int, begin: list[Entry], end: list[Entry], strides: tuple[Any, ...], masks: Masks) -> list[Item]:
-    """Return the entries of a specification, with the ellipsis expanded.
-
-    Args:
-      rank: rank of the input.
-      begin: ``count`` entries.
-      masks: begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask.
-    """
+    """Return the entries of a specification, with the ellipsis expanded."""
     begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask = masks
     count = len(strides)
     if not len(begin) == len(end) == count:
@@ -289,10 +274,7 @@ def spec_items(rank: int, begin: list[Entry], end: list[Entry], strides: tuple[A
 
 
 def plan_of(shape: tuple[Any, ...], begin: list[Entry], end: list[Entry], strides: Any, masks: Masks) -> Plan:
-    """Return the plan of a specification for an input of a shape.
-
-    Arguments other than ``shape`` are those of `spec_items`.
-    """
+    """Return the plan of a specification for an input of a shape."""
     return plan_of_items(shape, spec_items(len(shape), begin, end, dims(strides), masks))
 
 

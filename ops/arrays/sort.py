@@ -53,12 +53,7 @@ def _value(ordered: Any, dtype: np.dtype) -> Any:
 
 
 def nth_smallest(x: Any, n: Any) -> Any:
-    """Return the ``n``-th smallest element along the last axis.
-
-    Args:
-      x: ``[..., size]``, any real dtype. NaN counts as the largest, and -0 as less than 0.
-      n: scalar int, from 0; clamped to ``[0, size)``.
-    """
+    """Return the ``n``-th smallest element of the last axis; NaN is the largest."""
     word = np.dtype(f"uint{8 * x.dtype.itemsize}")
     ordered, n = _ordered(x, word), jnp.clip(n, 0, x.shape[-1] - 1)
 

@@ -25,11 +25,7 @@ _NO_AXIS = np.zeros((0,), np.int32)
 
 
 def _unique_ids(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Find distinct elements of a vector, or matrix rows, by first occurrence.
-
-    Returns:
-      The index of each first occurrence, the number of each row's group, and the size of each group.
-    """
+    """Return first indices of distinct rows, each row's group, and groups' sizes."""
     by_axis: dict[str, Any] = {"axis": 0} if x.ndim > 1 else {"equal_nan": False}
     _, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, **by_axis)
     order = np.argsort(first)

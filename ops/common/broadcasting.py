@@ -36,14 +36,7 @@ def is_small(shape: tuple[Any, ...]) -> bool:
 
 
 def compatible(shape: Any, other: Any, skip: int | None = None) -> bool:
-    """Return whether two shapes may be equal.
-
-    That is if the ranks agree, and the dimensions that are static in both.
-
-    Args:
-      shape: a sequence of dimensions; None and symbolic dimensions are unknown.
-      skip: a dimension that is not compared.
-    """
+    """Return whether two shapes may be equal, but for the dimension ``skip``."""
     return len(shape) == len(other) and all(
         i == skip or not (is_int(a) and is_int(b)) or a == b for i, (a, b) in enumerate(zip(shape, other, strict=True))
     )
@@ -55,22 +48,14 @@ def array(x: Any) -> Any:
 
 
 def number(value: Any, dtype: Any) -> Any:
-    """Return a number as a NumPy scalar, which is a literal in the jaxpr.
-
-    Args:
-      value: a number, or a symbolic dimension, which becomes an array.
-    """
+    """Return a number as a NumPy scalar, a literal in the jaxpr; a symbol as an array."""
     if isinstance(value, (int, float, np.number)):
         return np.asarray(value, dtype)[()]
     return jnp.asarray(value, dtype)
 
 
 def pair(x: Any, y: Any) -> tuple[Any, Any]:
-    """Return two arrays, broadcast to their common shape.
-
-    Args:
-      y: an array whose shape broadcasts with that of ``x``.
-    """
+    """Return two arrays, broadcast to their common shape."""
     x, y = array(x), array(y)
     if x.shape == y.shape:
         return x, y

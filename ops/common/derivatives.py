@@ -104,10 +104,8 @@ _half_logistic.defjvps(lambda t, y, x: t * (y * (1 - y)))
 
 
 def logistic(x: Any) -> Any:
-    """Return ``1 / (1 + exp(-x))``.
-
-    float16 is computed in float32, as ``exp(-x)`` is infinite in float16 below -11.
-    """
+    """Return ``1 / (1 + exp(-x))``."""
+    # float16 is computed in float32, as ``exp(-x)`` is infinite in float16 below -11.
     return _half_logistic(x) if x.dtype == jnp.float16 else lax.logistic(x)
 
 

@@ -55,19 +55,13 @@ def product(a: Any, b: Any) -> Any:
 
 
 def rounded(out: Any) -> Any:
-    """Return a result in a form that is not fused with the next operation.
-
-    It is the identity on floats, opaque to the compiler.
-    """
+    """Return floats opaque to the compiler, which does not fuse them then."""
     # LLVM proves that a small integer times a constant is neither NaN nor infinite, but has no bound for its size.
     large = jnp.asarray(jnp.finfo(out.dtype).max / 4, out.dtype)
     return jnp.where(jnp.abs(out) < large, out, jnp.where(out > 0, jnp.maximum(out, large), jnp.minimum(out, -large)))
 
 
 def quotient(a: Any, b: Any) -> Any:
-    """Return ``a / b`` by a division, rounded before the next operation.
-
-    It is a division also if ``b`` is constant.
-    """
+    """Return ``a / b`` by a division, also by a constant, rounded before the next op."""
     a = jnp.asarray(a)
     return rounded(a / jnp.where(a == a, jnp.asarray(b, a.dtype), a))

@@ -16,13 +16,8 @@ MAX_COMPARED_PAIRS = 1 << 22
 
 
 def starts(rows: Any) -> Any:
-    """Return which rows differ from the row before.
-
-    It pads instead of slicing: slices of data-dependent dimensions could not be compared.
-
-    Returns:
-      ``[n]``, bools, of which the first is False. NaN differs from NaN.
-    """
+    """Return which rows differ from the row before."""
+    # It pads instead of slicing: slices of data-dependent dimensions could not be compared.
     rows = jnp.asarray(rows)
     rest = [(0, 0, 0)] * (rows.ndim - 1)
     before = lax.pad(rows, np.zeros((), rows.dtype), [(1, -1, 0), *rest])
@@ -77,14 +72,7 @@ def row_of(splits: Any, count: Any) -> Any:
 
 
 def nonzero(mask: Any, size: Any, fill_value: Any) -> Any:
-    """Return the indices at which a vector is true, in ascending order.
-
-    ``jnp.nonzero(mask, size=size, fill_value=fill_value)`` with one pass over the mask less.
-
-    Args:
-      size: length of the result; further indices are dropped.
-      fill_value: pads a result that is too short.
-    """
+    """Return the indices at which a vector is true, as `jnp.nonzero` with ``size``."""
     count = mask.shape[0]
     number = cumulative(lax.cumsum, lax.convert_element_type(mask, np.int32), 0, False) - 1
     out = jnp.full((size,), jnp.asarray(fill_value, np.int32))

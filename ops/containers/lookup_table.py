@@ -95,10 +95,8 @@ def _operand(value: Any) -> Any:
 
 
 def _within_32_bits(table: Table) -> Table:
-    """Return a table without keys beyond 32 bits.
-
-    No traced query equals them, and truncated they are unsorted.
-    """
+    """Return a table without keys beyond 32 bits."""
+    # No traced query equals them, and truncated they are unsorted.
     if jax.config.jax_enable_x64 or not exceeds_32_bits(table.keys):
         return table
     fits = table.keys == table.keys.astype(canonical(table.keys.dtype))

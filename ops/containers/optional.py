@@ -61,10 +61,7 @@ class Optional(Variant):
         return () if self.components is None else (self.components, *self.others)
 
     def common_spec(self, other: Optional) -> Optional:
-        """Return the spec that both specs coerce to.
-
-        Alternatives that do not join are kept apart.
-        """
+        """Return the spec that both specs coerce to; alternatives that do not join."""
         same = not self.is_traced and not other.is_traced and self.present == other.present
         present = self.present if same else jax.ShapeDtypeStruct((), np.dtype(bool))
         kinds = [_joined(kind, None) for kind in self.kinds]

@@ -61,10 +61,8 @@ class ArrayHandle(Resource):
         return isinstance(self.size, int)
 
     def contents(self, flow: Any) -> Any:
-        """Return a flow's contents: unset elements if it is a number or another array's.
-
-        They are a `TensorList`, or the `VariantRows` that an array was filled with.
-        """
+        """Return a flow's contents: unset elements if it is a number or another array's."""
+        # They are a `TensorList`, or the `VariantRows` that an array was filled with.
         if isinstance(flow, TensorList) and flow.owner == self.sources:
             return flow
         if isinstance(flow, VariantRows) and not self.sources:

@@ -432,12 +432,9 @@ def tensor_list_set_item(input_handle, index, item, *, element_dtype, resize_if_
 
 
 def _set_or_extend(lst: TensorList, index: Any, item: Any) -> TensorList:
-    """Set an element that may be past the end, and extend the list to it.
-
-    Loops have added capacity.
-
-    Outside of loops one slot is added. A write further out is dropped, and reads of it are NaN (for inexact dtypes).
-    """
+    """Set an element that may be past the end, and extend the list to it."""
+    # Loops have added capacity. Outside of loops one slot is added. A write further out is dropped, and reads of it are
+    # NaN (for inexact dtypes).
     lst = _with_rows(lst, item).cleared()
     static_index, free_slots = static_value(index), lst.free_slots
     if free_slots is not None and static_index is not None and isinstance(lst.capacity, int):

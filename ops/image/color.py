@@ -27,10 +27,8 @@ def _channels(images: Any, min_rank: int) -> tuple[Any, list[Any]]:
 
 
 def _extremes(r: Any, g: Any, b: Any) -> tuple[Any, Any, Any, Any]:
-    """Return masks of red and green maxima, the maximum and the minimum.
-
-    Gradients go to one of equal channels, to red first.
-    """
+    """Return masks of red and green maxima, the maximum and the minimum."""
+    # Gradients go to one of equal channels, to red first.
     red = (r >= b) & (r >= g)
     green = ~red & (g >= b)
     largest = lax.select(red, r, lax.select(green, g, b))
@@ -39,10 +37,7 @@ def _extremes(r: Any, g: Any, b: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _masked(channels: list[Any], mask: Any) -> list[Any]:
-    """Return the channels with gradients only where ``mask`` is True.
-
-    ``mask`` is one mask, or one for each channel.
-    """
+    """Return the channels with gradients only where their mask is True."""
     masks = mask if isinstance(mask, list) else [mask] * 3
     return [lax.select(m, c, lax.stop_gradient(c)) for c, m in zip(channels, masks, strict=True)]
 

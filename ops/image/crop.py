@@ -55,11 +55,9 @@ _F32 = np.float32
 
 
 def _sample_positions(low: Any, high: Any, size_in: Any, size_out: int, by_ratio: bool) -> Any:
-    """Return the coordinates of crops' pixels, float32 [boxes, size_out].
-
-    Whether a coordinate is on a pixel or within the image depends on the last bit, so that rounding is TensorFlow's:
-    the kernel of the gradient with respect to boxes multiplies by a ratio where the others divide (``by_ratio``).
-    """
+    """Return the coordinates of crops' pixels, float32 [boxes, size_out]."""
+    # Whether a coordinate is on a pixel or within the image depends on the last bit, so that rounding is TensorFlow's:
+    # the kernel of the gradient with respect to boxes multiplies by a ratio where the others divide (``by_ratio``).
     last = as_float(size_in - 1)
     if size_out == 1:
         return product(_F32(0.5) * (low + high), last)[:, None]
@@ -72,10 +70,8 @@ def _sample_positions(low: Any, high: Any, size_in: Any, size_out: int, by_ratio
 
 
 def _grid(image: Any, boxes: Any, size: tuple[int, ...], by_ratio: bool = False) -> tuple[Any, Any]:
-    """Return coordinates, float32 [boxes, rows] and [boxes, columns].
-
-    Materialized, as XLA would compute them again for each channel.
-    """
+    """Return coordinates, float32 [boxes, rows] and [boxes, columns]."""
+    # Materialized, as XLA would compute them again for each channel.
     height, width = image.shape[1:3]
     rows = _sample_positions(boxes[:, 0], boxes[:, 2], height, size[0], by_ratio)
     columns = _sample_positions(boxes[:, 1], boxes[:, 3], width, size[1], by_ratio)
@@ -89,11 +85,7 @@ def _is_inside(image: Any, rows: Any, columns: Any) -> Any:
 
 
 def _lines(image: Any, index: Any, rows: Any, columns: Any) -> tuple[Any, Any, Any, Any]:
-    """Return pixels around coordinates, and distances from the first.
-
-    Returns:
-      Pairs of the left and the right pixel above, and below; distances down and across.
-    """
+    """Return left and right pixels above and below coordinates, and both distances."""
     gather = partial(pixels, image, index[:, None, None])
     top, left, bottom, right = jnp.floor(rows), jnp.floor(columns), jnp.ceil(rows), jnp.ceil(columns)
     upper, lower = ([gather(at, left).astype(_F32), gather(at, right).astype(_F32)] for at in (top, bottom))
@@ -113,10 +105,7 @@ def _sampled(image: Any, boxes: Any, index: Any, size: tuple[int, ...], extrapol
 
 
 def _tangent_of_boxes(image: Any, boxes: Any, index: Any, size: tuple[int, ...], dboxes: Any) -> Any:
-    """Return the derivative of crops along ``dboxes``.
-
-    TensorFlow's is that of the bilinear method, whatever the method.
-    """
+    """Return the bilinear derivative of crops along ``dboxes``, whatever the method."""
     (rows, columns), tangents = jax.jvp(lambda v: _grid(image, v, size, True), (boxes,), (dboxes,))
     rows, columns = rows[:, :, None], columns[:, None, :]
     inside = _is_inside(image, rows, columns)

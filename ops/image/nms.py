@@ -32,10 +32,8 @@ _F32 = np.float32
 
 
 def _planes(boxes: Any) -> Any:
-    """Return lower and upper coordinates of boxes, and areas: float32 [5, ...].
-
-    Structure of arrays, so that boxes are adjacent in memory for SIMD instructions.
-    """
+    """Return lower and upper coordinates of boxes, and areas: float32 [5, ...]."""
+    # Structure of arrays, so that boxes are adjacent in memory for SIMD instructions.
     first, second = boxes[..., :2].astype(_F32), boxes[..., 2:].astype(_F32)
     low, high = jnp.minimum(first, second), jnp.maximum(first, second)
     sides = high - low
@@ -43,10 +41,7 @@ def _planes(boxes: Any) -> Any:
 
 
 def _overlaps(planes: Any, own: Any) -> Any:
-    """Return the intersection over union of boxes with others.
-
-    It is 0 where either area is 0.
-    """
+    """Return the intersection over union of boxes with others; 0 where an area is 0."""
     top, left, bottom, right, area = planes
     own_top, own_left, own_bottom, own_right, own_area = own
     height = jnp.maximum(jnp.minimum(bottom, own_bottom) - jnp.maximum(top, own_top), 0)
@@ -57,14 +52,7 @@ def _overlaps(planes: Any, own: Any) -> Any:
 
 
 def intersection_over_union(boxes: Any) -> Callable[[Any], Any]:
-    """Return a function for the intersection over union with one of the boxes.
-
-    Args:
-      boxes: float [n, 4], two opposite corners each.
-
-    Returns:
-      A function from an int32 index to float32 [n]; 0 where either box has area 0.
-    """
+    """Return a function from a box's index to its intersection over union with all."""
     planes = _planes(boxes)
     # Materialized: XLA would gather the box again for each comparison.
     return lambda best: _overlaps(planes, materialize(lax.dynamic_index_in_dim(ensure_length(planes, 1, 1), best, 1)))
@@ -175,10 +163,7 @@ def _argmax(scores: Any) -> Any:
 
 
 def _while(going: Callable[..., Any], step: Callable[..., tuple[Any, ...]], count: int, *start: Any) -> tuple[Any, ...]:
-    """Repeat ``step`` while ``going``, at most ``count`` times.
-
-    Returns its last results and the number of steps.
-    """
+    """Return results of at most ``count`` steps while ``going``, and their number."""
 
     def body(state: Any) -> Any:
         number, *carry = state
@@ -244,10 +229,7 @@ def _run(
 def _dynamic(
     best: Callable[..., Any], inputs: tuple[Any, ...], count: int, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any]:
-    """Return only the valid results of static inputs.
-
-    For traced inputs, return ``bound`` results, padded with index -1.
-    """
+    """Return valid results; of traced inputs ``bound`` ones, padded with index -1."""
     values = [None if v is None else static_value(v) for v in inputs]
     if all(v is None or k is not None for v, k in zip(inputs, values, strict=True)):
         with jax.ensure_compile_time_eval():

@@ -47,10 +47,7 @@ def images_and_size(images: Any, size: Any) -> tuple[Any, Any]:
 
 
 def are_static(*sizes: Any) -> bool:
-    """Return whether all sizes are ints.
-
-    With symbolic sizes, weights are computed in the trace.
-    """
+    """Return whether all sizes are ints; else weights are computed in the trace."""
     return all(isinstance(d, int) for d in sizes)
 
 
@@ -67,10 +64,7 @@ def _is_identity(weights: Any) -> bool:
 
 
 def apply_weights(images: Any, rows: Any, columns: Any, precision: Any = _HIGHEST, side: int = 1) -> Any:
-    """Multiply rows and columns of images by matrices of weights.
-
-    With ``side=0``, by the transposed matrices.
-    """
+    """Multiply rows and columns by weights, by transposed ones with ``side=0``."""
     images = images.astype(_F32)
     for axis, weights in ((1, rows), (2, columns)):
         if _is_identity(weights):
@@ -105,20 +99,14 @@ def _scale(size_in: Any, size_out: Any, align_corners: bool) -> Any:
 
 
 def _coordinates(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> Any:
-    """Return the input coordinate of each output pixel.
-
-    In float32, as in TensorFlow's kernels.
-    """
+    """Return the float32 input coordinate of each output pixel."""
     out = _pixel_range(size_out, _F32)
     scale = _scale(size_in, size_out, align_corners)
     return (out + _F32(0.5)) * scale - _F32(0.5) if half_pixel_centers else out * scale
 
 
 def neighbors(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> tuple[Any, Any, Any]:
-    """Return the input pixels below and above each output pixel's coordinate.
-
-    The third result is the weight of the pixel above.
-    """
+    """Return pixels below and above output pixels, and the weight of those above."""
     xp = np if are_static(size_in, size_out) else jnp
     coordinate = _coordinates(size_in, size_out, align_corners, half_pixel_centers)
     floor = xp.floor(coordinate)
@@ -249,10 +237,7 @@ def _dense(index: Any, weights: Any, size_in: Any) -> Any:
 
 @functools.cache
 def _cubic(a: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return Keys' cubic kernel with parameter ``a`` at x and at x + 1.
-
-    x is from 0 to 1 in steps of 1/1024.
-    """
+    """Return Keys' cubic kernel of parameter ``a`` at x, in steps of 1/1024, and x + 1."""
     a = float(_F32(a))
     x = (np.arange(1025) / 1024).astype(_F32).astype(np.float64)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
@@ -262,10 +247,8 @@ def _cubic(a: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> Any:
-    """Return the weights of resize_bicubic_op.cc.
-
-    Outside of the image weights are 0 with half_pixel_centers; else the edge pixel is repeated.
-    """
+    """Return the weights of resize_bicubic_op.cc."""
+    # Outside of the image weights are 0 with half_pixel_centers; else the edge pixel is repeated.
     xp: Any = np if are_static(size_in, size_out) else jnp
     coordinate = _coordinates(size_in, size_out, align_corners, half_pixel_centers)
     floor = xp.floor(coordinate)
@@ -368,11 +351,9 @@ _KERNELS = {
 def _sampling_weights(
     size_in: Any, size_out: Any, scale: Any, translation: Any, kernel_type: str, antialias: bool
 ) -> Any:
-    """Return the weights of scale_and_translate_op.cc.
-
-    Weights of output pixels centered outside the image are 0. Two kernels are discontinuous. Weights of static scales
-    are computed by numpy, as fused arithmetic could move a pixel across a discontinuity.
-    """
+    """Return the weights of scale_and_translate_op.cc."""
+    # Weights of output pixels centered outside the image are 0. Two kernels are discontinuous. Weights of static scales
+    # are computed by numpy, as fused arithmetic could move a pixel across a discontinuity.
     if kernel_type not in _KERNELS:
         raise OpError(f"kernel_type {kernel_type!r} must be one of {', '.join(_KERNELS)}")
     xp = np if is_static(scale) and is_static(translation) and are_static(size_in, size_out) else jnp

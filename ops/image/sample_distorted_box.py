@@ -82,10 +82,7 @@ def _image_size(image_size: Any) -> tuple[Any, Any]:
 
 
 def _objects(boxes: Any, height: Any, width: Any, whole_image: bool) -> _Box:
-    """Return the boxes to cover, each coordinate as a vector.
-
-    It is the whole image if there are none.
-    """
+    """Return the boxes to cover, each coordinate as a vector; else the whole image."""
     if boxes.ndim != 3 or boxes.shape[2] != 4:
         raise OpError(f"bounding_boxes must have shape [batch, boxes, 4], not {tuple(boxes.shape)}")
     if 0 in boxes.shape:
@@ -108,11 +105,9 @@ def _nearest(x: Any) -> Any:
 
 
 def _max_height(width: Any, ratio: Any) -> Any:
-    """Return the largest integer whose product with ``ratio`` rounds to <= ``width``.
-
-    The kernel divides in double precision. Here the remainder of a division is exact up to 4096 pixels, as the ratio is
-    split into parts of twelve bits.
-    """
+    """Return the largest integer whose product with ``ratio`` rounds to <= ``width``."""
+    # The kernel divides in double precision. Here the remainder of a division is exact up to 4096 pixels, as the ratio
+    # is split into parts of twelve bits.
     limit = width.astype(_F32) + _F32(0.5)
     coarse = lax.bitcast_convert_type(lax.bitcast_convert_type(ratio, np.uint32) & np.uint32(0xFFFFF000), _F32)
 
@@ -125,20 +120,15 @@ def _max_height(width: Any, ratio: Any) -> Any:
 
 
 def _words(key: Any, counter: Any, index: Any) -> Any:
-    """Return 16 words of a stream, more than an attempt needs.
-
-    They begin at ``index``, rounded down to a multiple of four.
-    """
+    """Return 16 words of a stream from ``index``, rounded down to a multiple of four."""
     steps = skip(counter, (index >> np.uint32(2)) + lax.iota(np.uint32, _STEPS))
     return jnp.stack(block(steps, (key[0], key[1])), axis=1).reshape(-1)
 
 
 def _uniform_below(words: Any, index: Any, limit: Any) -> tuple[Any, Any]:
-    """Draw an integer in [0, limit) from words.
-
-    Returns the index of the next word, and the integer. Words that would make small integers more probable are skipped
-    (SimplePhilox::Uniform): one in a million for images of 4096 pixels.
-    """
+    """Draw an integer in [0, limit) from words."""
+    # Returns the index of the next word, and the integer. Words that would make small integers more probable are
+    # skipped (SimplePhilox::Uniform): one in a million for images of 4096 pixels.
     limit = limit.astype(np.uint32)
     skipped = jnp.where((limit & (limit - 1)) == 0, 0, np.uint32(0xFFFFFFFF) % limit + 1)
     usable = (words >= skipped) & (lax.iota(np.uint32, words.shape[0]) >= index)
@@ -147,17 +137,7 @@ def _uniform_below(words: Any, index: Any, limit: Any) -> tuple[Any, Any]:
 
 
 def _draw_crop(words: Any, index: Any, ratio: Any, height: Any, width: Any, areas: Any) -> tuple[Any, Any, _Box]:
-    """Draw a crop with a given ratio of width to height.
-
-    Args:
-      words: random words, uint32 [16].
-      index: uint32, the first word to use.
-      ratio: float32, width over height of the crop.
-      areas: float32, the smallest and the largest area in pixels.
-
-    Returns:
-      The index of the next word, whether such a crop exists, and the crop.
-    """
+    """Return the next word's index, whether a crop of this ratio exists, and the crop."""
 
     def draw(index: Any, active: Any, limit: Any) -> tuple[Any, Any]:
         next_index, number = _uniform_below(words, index, jnp.maximum(limit, 1))

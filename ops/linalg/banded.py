@@ -25,14 +25,7 @@ _FEW_BANDS = 16
 
 
 def _solve_by_rows(bands: Any, rhs: Any, lower: bool, adjoint: bool) -> Any:
-    """Return solutions with banded triangular matrices, computed row by row.
-
-    Args:
-      bands: ``[..., count, size]``, as those of tf.raw_ops.BandedTriangularSolve.
-      rhs: ``[..., size, columns]`` of the same dtype; the leading dimensions of both broadcast.
-      lower: whether the matrices are lower triangular, with the diagonal as the first band, else the last.
-      adjoint: whether to solve with the adjoint matrices.
-    """
+    """Return solutions with banded triangular matrices, computed row by row."""
     count, size = bands.shape[-2:]
     forward = lower != adjoint
     back, row = np.arange(count)[:, None], np.arange(size)

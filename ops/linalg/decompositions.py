@@ -44,11 +44,9 @@ def _reciprocal(x: Any) -> Any:
 
 
 def _reciprocal_differences(values: Any, squares: bool = False) -> Any:
-    """Return 1 / (values[j] - values[i]) or the same of squares, 0 where undefined.
-
-    Squares are differenced as the product of sum and difference, which is exactly 0 for equal values; a difference of
-    squares in one fused operation is not.
-    """
+    """Return 1 / (values[j] - values[i]) or the same of squares, 0 where undefined."""
+    # Squares are differenced as the product of sum and difference, which is exactly 0 for equal values; a difference of
+    # squares in one fused operation is not.
     row, column = values[..., None, :], values[..., :, None]
     difference = row - column
     off_diagonal = ~jnp.eye(values.shape[-1], dtype=bool)
@@ -61,14 +59,7 @@ def _diagonal(x: Any) -> Any:
 
 @jax.custom_jvp
 def finite_eigh(x: Any) -> tuple[Any, Any]:
-    """Decompose Hermitian matrices.
-
-    Args:
-      x: ``[..., n, n]``, Hermitian, float or complex.
-
-    Returns:
-      Real eigenvalues in ascending order ``[..., n]``, and eigenvectors in columns ``[..., n, n]``.
-    """
+    """Return ascending eigenvalues and eigenvectors (columns) of Hermitian matrices."""
     values, vectors = jnp.linalg.eigh(x, symmetrize_input=False)
     return values, vectors
 
@@ -83,14 +74,7 @@ def _eigh_jvp(primals: Any, tangents: Any) -> Any:
 
 @jax.custom_jvp
 def finite_eig(x: Any) -> tuple[Any, Any]:
-    """Decompose square matrices.
-
-    Args:
-      x: ``[..., n, n]``, float or complex.
-
-    Returns:
-      Complex eigenvalues ``[..., n]``, and eigenvectors of length 1 in columns ``[..., n, n]``.
-    """
+    """Return complex eigenvalues and eigenvectors of length 1 (columns) of matrices."""
     values, vectors = jnp.linalg.eig(x)
     return values, vectors
 
@@ -108,24 +92,13 @@ def _eig_jvp(primals: Any, tangents: Any) -> Any:
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def finite_svd(x: Any, full_matrices: bool) -> tuple[Any, Any, Any]:
-    """Decompose matrices by singular values.
-
-    Args:
-      x: ``[..., m, n]``, float or complex; k is the smaller of m and n.
-
-    Returns:
-      Real singular values in descending order ``[..., k]``, left vectors in columns ``[..., m, k or m]``, and right
-      vectors in columns ``[..., n, k or n]``.
-    """
+    """Return descending singular values, and left and right vectors in columns."""
     u, s, vh = jnp.linalg.svd(x, full_matrices=full_matrices)
     return s, u, conj_transpose(vh)
 
 
 def _completed(first: Any, moved: Any, all_: Any) -> Any:
-    """Return tangents of the completing vectors.
-
-    They are orthogonal to the first, without rotation among themselves.
-    """
+    """Return tangents of the completing vectors, without rotation among themselves."""
     rest = all_[..., first.shape[-1] :]
     return jnp.concatenate([moved, -first @ (conj_transpose(moved) @ rest)], -1)
 

@@ -24,11 +24,7 @@ Labels = Sequence[Hashable]
 
 
 def as_matrix(x: Any, square: bool = False) -> Any:
-    """Return ``x`` as an array of matrices.
-
-    Args:
-      square: whether m must equal n.
-    """
+    """Return ``x`` as an array of matrices, square ones if ``square``."""
     x = jnp.asarray(x)
     if x.ndim < 2:
         raise OpError(f"a matrix has rank 2 or more, not {x.ndim}")

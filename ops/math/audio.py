@@ -46,10 +46,8 @@ def _mel(frequency: Any) -> Any:
 
 
 def _mel_weights(bins: int, rate: float, low: float, high: float, channels: int) -> np.ndarray:
-    """Return triangular weights of spectrum bins, as mfcc_mel_filterbank.cc.
-
-    A bin between two centers counts for both, in proportion. The bin at 0 Hz is excluded.
-    """
+    """Return triangular weights of spectrum bins, as mfcc_mel_filterbank.cc."""
+    # A bin between two centers counts for both, in proportion. The bin at 0 Hz is excluded.
     spacing = (_mel(high) - _mel(low)) / (channels + 1)
     centers = _mel(low) + spacing * np.arange(1, channels + 2)
     step = 0.5 * rate / (bins - 1)

@@ -28,10 +28,7 @@ from tf2jax_lite.xla_cpu import inverse_trig
 
 
 def fold_binary(fn: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Return the constant folder of an elementwise op from a NumPy function.
-
-    Its results have the operands' dtype, or bool.
-    """
+    """Return the folder of an elementwise op: operands' dtype, or bool."""
 
     def fold(x: Any, y: Any) -> Any:
         out = np.asarray(fn(np.asarray(x), np.asarray(y)))
@@ -50,11 +47,7 @@ def _binary(
     operands: Callable[[Any, Any], tuple[Any, Any]] = pair,
     **options: Any,
 ) -> None:
-    """Register an elementwise op of two tensors, which broadcast.
-
-    Args:
-      operands: brings both operands to shapes that ``fn`` takes: `matched` for ``jax.lax`` primitives.
-    """
+    """Register an op of two tensors; ``operands`` makes shapes that ``fn`` takes."""
 
     def call(x, y):
         return fn(*operands(x, y))
@@ -184,12 +177,7 @@ def _extreme(forward: Callable[[Any, Any], Any], takes_x: Callable[[Any, Any], A
 
 
 def _fold_extreme(fn: Callable[[Any, Any], Any], of_dims: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a NumPy function that also takes symbolic, maybe unordered dimensions.
-
-    Args:
-      fn: ``np.maximum`` or ``np.minimum``.
-      of_dims: the same of two symbolic dimensions, ``max_dim`` or ``min_dim``.
-    """
+    """Return a NumPy function that also takes symbolic, maybe unordered dimensions."""
 
     def fold(x: Any, y: Any) -> Any:
         if x.dtype.kind != "O" and y.dtype.kind != "O":
@@ -244,10 +232,8 @@ _inlined_float_power = inlined(_float_power)
 
 
 def _integer_power(x: Any, y: Any) -> Any:
-    """Return integers to integer powers, by squaring.
-
-    ``jnp.power`` reads six bits of the exponent: ``0 ** 64`` is 1 there.
-    """
+    """Return integers to integer powers, by squaring."""
+    # ``jnp.power`` reads six bits of the exponent: ``0 ** 64`` is 1 there.
 
     def step(state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         out, base, exponent = state

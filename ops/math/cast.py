@@ -44,10 +44,7 @@ def _fold_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
 
 
 def _fold_cast_of_sizes(x: np.ndarray, dtype: np.dtype) -> Any:
-    """Cast symbolic dimensions; they stay symbolic as integers and as floats.
-
-    Of other dtypes they become arrays.
-    """
+    """Cast symbolic dimensions: symbolic as integers and floats, else arrays."""
     if dtype.kind in "iu" and not is_float_dim(x):
         return x
     if dtype.kind in "iu":

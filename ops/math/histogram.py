@@ -35,15 +35,7 @@ def _bins(size: Any, bound: int | DynamicShapes | None) -> Any:
 
 
 def _count(values: Any, weights: Any, size: Any, bins: int, binary: bool) -> Any:
-    """Add up weights (or ones) by bin; elements outside of ``[0, size)`` are dropped.
-
-    Args:
-      values: ``[n]``, bin of each element.
-      weights: ``[n]``, or ``[0]`` for ones.
-      size: scalar, the number of bins.
-      bins: capacity of the result, at least ``size``.
-      binary: whether a bin is 1 if it has any element.
-    """
+    """Add up weights (or ones) by bin; elements outside of ``[0, size)`` are dropped."""
     one = jnp.asarray(1, weights.dtype)
     update = one if binary or weights.size == 0 else jnp.asarray(weights)
     # A bin beyond ``size`` must not count in the padding that a bound adds.

@@ -131,10 +131,7 @@ def logical_not(x):
 
 
 def _partial_logic(fn: Callable[[Any, Any], Any], decisive: bool) -> Callable[[Any, Any], Any]:
-    """Return a three-valued folder where one ``decisive`` operand decides.
-
-    Example: ``False and UNKNOWN`` is False.
-    """
+    """Return a folder where a ``decisive`` operand decides, as in False and UNKNOWN."""
 
     def fold(x: Any, y: Any) -> Any:
         if x is not UNKNOWN and y is not UNKNOWN:

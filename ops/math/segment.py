@@ -192,10 +192,8 @@ def check_ids(segment_ids: Any, length: Any, limit: int | None = None) -> None:
 
 
 def segment_count(segment_ids: Any, bound: int | DynamicShapes | None) -> Any:
-    """Return the number of segments: the last id + 1, or the bound.
-
-    A data-dependent number is assumed to be at most the number of rows, which holds unless many segments are empty.
-    """
+    """Return the number of segments: the last id + 1, or the bound."""
+    # A data-dependent number is assumed to be at most the number of rows, which holds unless many segments are empty.
     ids = static_value(segment_ids)
     if ids is not None:
         return int(ids[-1]) + 1 if ids.size else 0

@@ -448,13 +448,7 @@ _dawson.defjvps(lambda t, y, x: t * (1 - 2 * x * y))
 def _fresnel(
     near: Callable[[Any], Any], far: Callable[..., Any], integrand: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
-    """Return a Fresnel integral.
-
-    Args:
-      near: its value for ``x ** 2 < 2.5625``.
-      far: its value beyond, from the auxiliary functions f and g and the cosine and sine of ``pi x ** 2 / 2``.
-      integrand: cosine or sine.
-    """
+    """Return a Fresnel integral by its values for ``x ** 2`` below and above 2.5625."""
 
     @jax.custom_jvp
     def call(x: Any) -> Any:

@@ -78,10 +78,7 @@ def layout(data_format: str) -> tuple[int, tuple[int, ...]]:
 
 
 def spatial(values: Dims, data_format: str) -> tuple[int, ...]:
-    """Return the spatial entries of an attribute with one entry per dimension.
-
-    An empty attribute means ones.
-    """
+    """Return the spatial entries of an attribute; an empty one means ones."""
     if not values:
         return (1,) * (len(data_format) - 2)
     return tuple(int(values[i]) for i in layout(data_format)[1])
@@ -96,12 +93,7 @@ def resolve_padding(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> list[tuple[Any, Any]]:
-    """Return padding as ``lax`` takes it: (before, after) for each spatial dimension.
-
-    Args:
-      padding: ``"SAME"``, ``"VALID"`` or ``"EXPLICIT"``.
-      explicit_paddings: (before, after) for each dimension of ``data_format``; used for ``"EXPLICIT"`` only.
-    """
+    """Return padding as ``lax`` takes it: (before, after) for each spatial dimension."""
     if padding == "EXPLICIT":
         return [(int(explicit_paddings[2 * i]), int(explicit_paddings[2 * i + 1])) for i in layout(data_format)[1]]
     if padding == "VALID":
@@ -114,11 +106,7 @@ def resolve_padding(
 
 
 def convolve(input: Any, filter: Any, attrs: ConvAttrs) -> Any:
-    """Convolve with any number of spatial dimensions.
-
-    Args:
-      input: rank as ``attrs.data_format``.
-    """
+    """Convolve with any number of spatial dimensions."""
     input, filter = array(input), array(filter)
     channel, spatial_axes = layout(attrs.data_format)
     strides, dilations = attrs.window_strides(), attrs.window_dilations()
@@ -152,11 +140,9 @@ def _convolve_symbolic(
     symbolic: Sequence[int],
     params: dict[str, Any],
 ) -> Any:
-    """Convolve an input whose spatial dimensions ``symbolic`` are symbolic.
-
-    The input is padded, or truncated, to exactly the part that windows cover. The padding of the gradients is static
-    then, as JAX requires of a convolution.
-    """
+    """Convolve an input whose spatial dimensions ``symbolic`` are symbolic."""
+    # The input is padded, or truncated, to exactly the part that windows cover. The padding of the gradients is static
+    # then, as JAX requires of a convolution.
     spec = jax.eval_shape(functools.partial(lax.conv_general_dilated, padding=padding, **params), input, filter)
     config: list[tuple[Any, Any, int]] = [(0, 0, 0)] * input.ndim
     rest = list(pads)
@@ -173,21 +159,14 @@ def _convolve_symbolic(
 
 
 def grouped(filter: Any, attrs: ConvAttrs) -> tuple[Any, ConvAttrs]:
-    """Return a depthwise filter and its attributes as those of a grouped convolution.
-
-    Returns:
-      The filter [height, width, 1, channels * multiplier], and the attributes with a group for each channel.
-    """
+    """Return a depthwise filter as that of a group for each channel, and attributes."""
     filter = array(filter)
     height, width, channels, multiplier = filter.shape
     return lax.reshape(filter, (height, width, 1, channels * multiplier)), attrs._replace(groups=channels)
 
 
 def convolve_depthwise(input: Any, filter: Any, attrs: ConvAttrs) -> Any:
-    """Convolve each channel with its own filters.
-
-    ``filter`` is [height, width, channels, multiplier].
-    """
+    """Convolve each channel with its filters, [height, width, channels, multiplier]."""
     return convolve(input, *grouped(filter, attrs))
 
 
@@ -202,10 +181,7 @@ def input_gradient(shape: tuple[Any, ...], filter: Any, attrs: ConvAttrs, out_ba
 
 
 def _integer_input_gradient(shape: tuple[Any, ...], filter: Any, attrs: ConvAttrs, out_backprop: Any) -> Any:
-    """Return the transposed convolution of integers.
-
-    JAX has no transpose for them, as they have no derivatives.
-    """
+    """Return the transposed convolution of integers, which JAX does not differentiate."""
     channel, spatial_axes = layout(attrs.data_format)
     strides, dilations = attrs.window_strides(), attrs.window_dilations()
     window = filter.shape[: len(spatial_axes)]

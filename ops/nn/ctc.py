@@ -30,11 +30,7 @@ _LOG_ZERO = -1e30
 
 
 def check_lengths(inputs: Any, sequence_length: Any) -> None:
-    """Raise OpError unless shapes and static lengths are valid.
-
-    Inputs are [time, batch, classes]; sequence_length is [batch], with values of at most time. Only static values are
-    checked.
-    """
+    """Raise OpError unless shapes and static lengths, at most time, are valid."""
     if inputs.ndim != 3:
         raise OpError(f"inputs have time, batch and classes, not rank {inputs.ndim}")
     if sequence_length.ndim != 1 or sequence_length.shape[0] != inputs.shape[1]:
@@ -88,19 +84,13 @@ def _dense_labels(indices: Any, values: Any, batch: int, steps: Any, collapse: b
 
 
 def _previous(x: Any) -> Any:
-    """Return the entry before each entry of a vector, -1 before the first.
-
-    The length may be dynamic.
-    """
+    """Return the entry before each entry of a vector, -1 before the first."""
     return lax.pad(x, np.asarray(-1, x.dtype), [(1, -1, 0)])
 
 
 @partial(jax.jit, static_argnums=(2, 3))
 def _targets(rows: Any, lengths: Any, blank: int, collapse: bool) -> tuple[Any, Any]:
-    """Drop repeated labels if ``collapse``, and all labels from the first blank on.
-
-    Returns rows and lengths.
-    """
+    """Return rows without labels past the first blank, or repeated ones, and lengths."""
     batch, width = rows.shape
     rows = jnp.asarray(rows)
     keep = jnp.arange(width) < jnp.asarray(lengths)[:, None]
@@ -132,10 +122,7 @@ def _check_labels(rows: Any, lengths: Any, sequence_length: Any, blank: int, ign
 
 
 def _path_loss(inputs: Any, targets: Any, count: Any, sequence_length: Any, merge_repeated: bool) -> Any:
-    """Return the negative log probability of all paths that produce the targets.
-
-    It is about 1e30 if there is none.
-    """
+    """Return -log of the probability of all paths to the targets, about 1e30 if none."""
     steps, batch, classes = inputs.shape
     blank, dtype = classes - 1, inputs.dtype
     log_zero = jnp.asarray(_LOG_ZERO, dtype)

@@ -122,14 +122,7 @@ def _dot(x: Any, matrix: Any) -> Any:
 
 
 def _cell(mode: str, from_input: Any, from_state: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return the next output (before its projection) and cell state.
-
-    Args:
-      mode: kind of cell.
-      from_input: [batch, gates * units], the pre-activations' terms from the input.
-      from_state: [batch, gates * units], those from the state.
-      state: output and cell state, [batch, units] each.
-    """
+    """Return the next output (before its projection) and cell state."""
     h, c = state
     if mode == "gru":
         reset, update, new = jnp.split(from_input, 3, axis=-1)
@@ -153,10 +146,7 @@ def _run_direction(
     valid: Any,
     reverse: bool,
 ) -> tuple[Any, tuple[Any, Any]]:
-    """Run one direction of a layer; return outputs and the last state.
-
-    ``x`` is [time, batch, inputs].
-    """
+    """Run one direction of a layer on [time, batch, inputs]; return outputs and state."""
     gates = _GATES[network.mode]
     input_weights, state_weights = (jnp.concatenate(weights[k : k + gates]) for k in (0, gates))
     from_input = _dot(x, input_weights) + jnp.concatenate(biases[:gates])
@@ -179,10 +169,7 @@ def _run_direction(
 def _run_network(
     network: Network, x: Any, states: tuple[Any, Any], params: Any, lengths: Any, dropout: float, key: Any
 ) -> tuple[Any, Any, Any]:
-    """Return outputs and last states.
-
-    Outputs are [time, batch, features], states [layers * directions, batch, features].
-    """
+    """Return outputs [time, batch, features] and last states."""
     weights, biases = network.unpack(params)
     per_weights, per_biases = (len(v) // (network.layers * network.directions) for v in (weights, biases))
     valid = None

@@ -44,10 +44,7 @@ def _geometry(input: Any, filter: Any, strides: Dims, rates: Dims, padding: str)
 def _taps(
     input: Any, filter: Any, strides: Dims, rates: Dims, padding: str
 ) -> tuple[Any, tuple[Any, ...], Iterator[Any]]:
-    """Return the padding, the result's shape, and an iterator of filter taps.
-
-    A tap is its row, its column and the slice of its pixels. Slices are starts, limits and strides in the padded image.
-    """
+    """Return padding, the result's shape, and taps: row, column, slice of pixels."""
     pads, strides, dilations = _geometry(input, filter, strides, rates, padding)
     full = [d + before + after for d, (before, after) in zip(input.shape[1:3], pads, strict=True)]
     window = [(k - 1) * r + 1 for k, r in zip(filter.shape[:2], dilations, strict=True)]
@@ -69,10 +66,7 @@ def _taps(
 
 
 def _dilate(input: Any, filter: Any, strides: Dims, rates: Dims, padding: str) -> tuple[Any, Any]:
-    """Return the maximal sums, and the index of the filter tap of each.
-
-    Of equal sums it is the first.
-    """
+    """Return the maximal sums, and the index of the first filter tap of each."""
     pads, shape, taps = _taps(input, filter, strides, rates, padding)
     inside = lax.pad(jnp.ones(input.shape[1:3], bool), np.False_, pads[1:3])
     padded = lax.pad(input, np.zeros((), input.dtype), pads)

@@ -20,11 +20,7 @@ from tf2jax_lite.support.errors import OpError
 
 
 def _layout(x: Any, data_format: str) -> tuple[tuple[int, ...], tuple[Any, ...], Any]:
-    """Return axes and shapes of a per-channel reduction.
-
-    These are the axes to reduce, the shape of a per-channel vector that broadcasts, and the number of values per
-    channel.
-    """
+    """Return axes to reduce, a channel vector's broadcast shape, values per channel."""
     channel = data_format.index("C")
     axes = tuple(i for i in range(x.ndim) if i != channel)
     shape = tuple(x.shape[i] if i == channel else 1 for i in range(x.ndim))
@@ -105,12 +101,10 @@ def fused_batch_norm_v3(*, x, scale, offset, mean, variance, **attributes):
 def _training_grad(
     gradients: Any, x: Any, scale: Any, mean: Any, variance: Any, epsilon: float, data_format: str
 ) -> tuple[Any, Any, Any]:
-    """Return the gradients with respect to x, scale and offset.
-
-    Mean and variance of the batch are given. Its own derivative is that of ``_recomputed_grad``, in which mean and
-    variance depend on x: the given ones are constants for differentiation, and TensorFlow
-    (``_FusedBatchNormGradGradV2`` in nn_grad.py) recomputes both, too.
-    """
+    """Return the gradients with respect to x, scale and offset."""
+    # Mean and variance of the batch are given. Its own derivative is that of ``_recomputed_grad``, in which mean and
+    # variance depend on x: the given ones are constants for differentiation, and TensorFlow
+    # (``_FusedBatchNormGradGradV2`` in nn_grad.py) recomputes both, too.
     axes, shape, count = _layout(x, data_format)
     size = jnp.asarray(count, scale.dtype)
     gradients = gradients.astype(scale.dtype)

@@ -82,10 +82,7 @@ def _window_max(value: Any, window: Window) -> Any:
 
 
 def _counts(value: Any, window: Window) -> Any:
-    """Return the number of elements in each window without padding.
-
-    The result is a scalar, or an array that broadcasts.
-    """
+    """Return the number of elements in each window without padding, which broadcasts."""
     out: Any = np.ones((1,) * value.ndim)
     for axis, (size, width, stride, (before, after)) in enumerate(zip(value.shape, *window, strict=True)):
         if all(isinstance(p, int) and p == 0 for p in (before, after)):
@@ -127,10 +124,7 @@ def _first_max(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def argmax_of(value: Any, window: Window) -> Any:
-    """Return the flat index of each window's first maximum.
-
-    int32, within the batch element.
-    """
+    """Return int32 indices, in the batch element, of each window's first maximum."""
     value = lax.stop_gradient(value)
     index = lax.reshape(lax.iota(np.int32, math.prod(value.shape[1:])), value.shape[1:])
     index = lax.broadcast_in_dim(index, value.shape, tuple(range(1, value.ndim)))
@@ -159,10 +153,7 @@ def scatter_add(shape: tuple[Any, ...], grad: Any, index: Any) -> Any:
 
 
 def _slices(shape: tuple[Any, ...], window: Window) -> Any:
-    """Yield, for each tap of the window, the arguments of ``lax.slice``.
-
-    These are starts, limits and strides.
-    """
+    """Yield starts, limits and strides of ``lax.slice`` for each tap of the window."""
     counts = [canonical_dim((n - k) // s + 1) for n, k, s in zip(shape, window.sizes, window.strides, strict=True)]
     for start in itertools.product(*map(range, window.sizes)):
         limits = [b + (n - 1) * s + 1 for b, n, s in zip(start, counts, window.strides, strict=True)]

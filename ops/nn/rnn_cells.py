@@ -160,10 +160,7 @@ def _lstm_step_grad(
     cs_grad: Any,
     h_grad: Any,
 ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
-    """Return the gradients of one LSTM step.
-
-    They are with respect to cs_prev, to the pre-activations of i, ci, f, o, and to the three peepholes.
-    """
+    """Return gradients of a step: cs_prev; pre-activations of i, ci, f, o; peepholes."""
     i, cs, f, o, ci, co = saved
     d_o = o * (1 - o) * h_grad * co
     d_cs = (1 - co * co) * h_grad * o + cs_grad

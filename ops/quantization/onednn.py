@@ -121,10 +121,7 @@ def _convolve(
     *,
     depthwise: bool = False,
 ) -> tuple[Any, np.dtype, tuple[Any, Any], tuple[Any, Any]]:
-    """Return the first arguments of `output_and_range`.
-
-    They are int32 products, the input's dtype, and both ranges.
-    """
+    """Return first arguments of `output_and_range`: products, dtype and both ranges."""
     images, kernel = jnp.asarray(input), jnp.asarray(filter)
     check_operands(images, kernel)
     if images.ndim != 4 or kernel.ndim != 4 or images.shape[3] != kernel.shape[2]:
@@ -160,20 +157,13 @@ def _register_convolution(
     padding_list: bool = True,
     default: np.dtype = _INT32,
 ) -> None:
-    """Register a quantized convolution, with inputs and attributes by its name.
-
-    Args:
-      default: dtype of the results; 8-bit ones are requantized to a range, the last two inputs.
-    """
+    """Register a convolution; 8-bit results (``default``) have a range as last inputs."""
     ends = ("min_input", "max_input", "min_filter", "max_filter")
     frozen = () if default == _INT32 else ("min_freezed_output", "max_freezed_output")
     inputs = ("input", "filter", *(["bias"] if bias else []), *ends, *frozen)
 
     def call(*args, out_type=default, strides, padding, dilations=_ONES, padding_list=()):
-        """Convolve quantized images; filters may have a range for each channel.
-
-        TF: core/kernels/mkl/mkl_conv_ops.cc.
-        """
+        """Convolve quantized images; filters may have a range for each channel."""
         given = dict(zip(inputs, args, strict=True))
         ranges = [given[end] for end in ends]
         products = _convolve(
@@ -217,10 +207,7 @@ def _product(
     relu: bool = False,
     frozen: tuple[Any, Any] | None = None,
 ) -> tuple[Any, Any, Any]:
-    """Multiply, add the bias, and convert to the output dtype.
-
-    Returns the result and its range.
-    """
+    """Multiply, add the bias, and convert to the output dtype; return also the range."""
     if mode not in ("MIN_FIRST", "SCALED"):
         raise UnsupportedAttributeError(f"input_quant_mode {mode!r} is neither MIN_FIRST nor SCALED")
     left, right = jnp.asarray(a), jnp.asarray(b)

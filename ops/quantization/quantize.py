@@ -24,10 +24,7 @@ from tf2jax_lite.values.static import is_static, static_value
 
 
 def along(value: Any, axis: int, rank: int) -> Any:
-    """Reshape a vector to broadcast along an axis of a tensor of ``rank``.
-
-    If the axis is negative, reshape to a scalar.
-    """
+    """Reshape a vector to broadcast along an axis, to a scalar if that is negative."""
     value = value if is_static(value) else jnp.asarray(value)
     return value.reshape(tuple(-1 if i == axis else 1 for i in range(rank))) if axis >= 0 else value.reshape(())
 
@@ -151,11 +148,7 @@ def _levels(num_bits: int, narrow_range: bool) -> tuple[np.float32, np.float32]:
 
 
 def _nudged(low: Any, high: Any, levels: tuple[np.float32, np.float32]) -> tuple[Any, Any, Any, Any]:
-    """Shift a range so that 0 is a level, as Nudge of fake_quant_ops_functor.h.
-
-    Returns:
-      The lower end, the upper end, the step, and its inverse.
-    """
+    """Return ends of a range in which 0 is a level, the step, and its inverse."""
     first, last = levels
     scale = quotient(high - low, last - first)
     inverse = quotient(last - first, high - low)
@@ -175,10 +168,7 @@ def _quantize(x: Any, low: Any, high: Any, levels: tuple[np.float32, np.float32]
 
 
 def _masks(x: Any, low: Any, high: Any, levels: tuple[np.float32, np.float32]) -> tuple[Any, Any, Any]:
-    """Return masks of elements by the destination of their gradient.
-
-    They are the values, the lower end and the upper end of the range.
-    """
+    """Return masks of elements whose gradients are those of values, low and high end."""
     unset = (low == 0) & (high == 0)
     low, high, _, _ = _nudged(low, jnp.where(unset, jnp.ones_like(high), high), levels)
     inside = unset | ((x >= low) & (x <= high))
@@ -256,10 +246,7 @@ def _signed_levels(num_bits: Any, signed: bool, narrow_range: bool, dtype: Any) 
 
 
 def _scales(low: Any, high: Any, lowest: Any, highest: Any) -> tuple[Any, Any, Any, Any]:
-    """Shift one end of a range so that 0 is a level.
-
-    Returns both ends, the inverse step and the step.
-    """
+    """Return ends of a range in which 0 is a level, the inverse step and the step."""
     unlimited = jnp.full_like(low, jnp.finfo(low.dtype).max)
     low_scale = jnp.where(lowest * low > 0, quotient(lowest, low), unlimited)
     high_scale = jnp.where(highest * high > 0, quotient(highest, high), unlimited)

@@ -47,10 +47,7 @@ def scalar(name: str, value: Any) -> Any:
 
 
 def _doubles(*ends: Any) -> tuple[Any, ...]:
-    """Return ends of ranges in float64 if they are static or JAX is in 64-bit mode.
-
-    Else they are float32.
-    """
+    """Return ends of ranges in float64 if static or in 64-bit mode, else in float32."""
     if all(static_value(end) is not None for end in ends):
         return tuple(np.asarray(end, np.float64) for end in ends)
     return tuple(jnp.asarray(end).astype(canonical(np.float64)) for end in ends)
@@ -61,10 +58,8 @@ def _numpy_of(x: Any) -> Any:
 
 
 def _single(x: Any) -> Any:
-    """Round to float32.
-
-    Not by a conversion alone: XLA removes a conversion to a narrower dtype and back.
-    """
+    """Round to float32."""
+    # Not by a conversion alone: XLA removes a conversion to a narrower dtype and back.
     return x.astype(_FLOAT) if _numpy_of(x) is np else lax.reduce_precision(x, 8, 23).astype(_FLOAT)
 
 
@@ -99,10 +94,7 @@ def _middle(low: Any, high: Any) -> Any:
 
 
 def zero_point(low: Any, high: Any, dtype: Any) -> Any:
-    """Return the integer that represents 0, as int32.
-
-    It is outside of the dtype's range if the range does not contain 0.
-    """
+    """Return the int32 that represents 0, beyond the dtype if the range lacks 0."""
     lowest, count = steps(dtype)
     (start,) = _doubles(low)
     zero = lowest - _rounded(start * _per_unit(low, high, count))
@@ -139,10 +131,8 @@ def float_to_quantized(x: Any, low: Any, high: Any, dtype: Any) -> Any:
 
 
 def requantize_in_float32(x: Any, low: Any, high: Any, new_low: Any, new_high: Any) -> Any:
-    """Convert 8-bit integers to int32 of another range in float32, as TensorFlow.
-
-    The result is a few hundred steps off where float32 has no value nearer to the lowest int32.
-    """
+    """Convert 8-bit integers to int32 of another range in float32, as TensorFlow."""
+    # The result is a few hundred steps off where float32 has no value nearer to the lowest int32.
     x = jnp.asarray(x)
     lowest, count = steps(x.dtype)
     scale = _single(_scale(low, high, count))
@@ -184,10 +174,7 @@ def requantization_range(input, input_min, input_max):
 
 
 def _fixed(value: Any) -> tuple[Any, Any]:
-    """Return a nonnegative integer, given as a float, as words.
-
-    The high word is int32, the low one uint32.
-    """
+    """Return a nonnegative integer, given as a float, as words (int32, uint32)."""
     high = _numpy_of(value).floor(value / 2.0**32)
     return jnp.asarray(high).astype(np.int32), jnp.asarray(value - high * 2.0**32).astype(np.uint32)
 

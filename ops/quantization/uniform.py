@@ -61,10 +61,7 @@ def multiplier(*scales: Any, over: Any) -> tuple[Any, Any]:
 
 
 def _product(x: Any, factor: Any) -> tuple[Any, Any]:
-    """Return the 64-bit product of a signed and a nonnegative 32-bit integer.
-
-    The result is its high and its low word.
-    """
+    """Return words of the 64-bit product of a signed and a nonnegative 32-bit integer."""
     low_half, sixteen = np.uint32(0xFFFF), np.int32(16)
     unsigned = (lax.bitcast_convert_type(v, np.uint32) for v in (x, factor))
     x0, f0 = (v & low_half for v in unsigned)
@@ -78,10 +75,7 @@ def _product(x: Any, factor: Any) -> tuple[Any, Any]:
 
 
 def rescaled(x: Any, factor: Any, shift: Any) -> Any:
-    """Return ``x * factor * 2**(shift - 31)`` as int32.
-
-    Halves are rounded up; overflow saturates.
-    """
+    """Return ``x * factor * 2**(shift - 31)`` as int32, halves up, saturating."""
     x, factor, shift = jnp.broadcast_arrays(*(jnp.asarray(v, np.int32) for v in (x, factor, shift)))
     high, low = _product(x, factor)
     right = 31 - shift
@@ -116,18 +110,12 @@ def parameters(shape: tuple[Any, ...], scales: Any, zero_points: Any, axis: int)
 
 
 def clamped(x: Any, low: int, high: int, dtype: Any) -> Any:
-    """Clamp int32 values to [low, high] and convert them.
-
-    ``low`` wins if it is larger.
-    """
+    """Clamp int32 values to [low, high] (``low`` wins) and convert them."""
     return jnp.maximum(jnp.minimum(x, np.int32(high)), np.int32(low)).astype(np.dtype(dtype))
 
 
 def floor_to_int(x: Any) -> Any:
-    """Round down to int32.
-
-    Overflow returns the lowest int32, as in TensorFlow's kernels.
-    """
+    """Round down to int32; overflow is the lowest int32, as in TensorFlow's kernels."""
     floor = jnp.floor(x)
     return jnp.where(jnp.abs(floor) < 2.0**31, floor, jnp.full_like(floor, -(2.0**31))).astype(np.int32)
 
@@ -245,14 +233,7 @@ def uniform_quantized_clip_by_value(
 
 
 def _quantized_rows(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """Quantize floats to 8 bits, with a scale and a zero point for each slice.
-
-    Args:
-      axes: the axes of a slice.
-
-    Returns:
-      int32 values minus their zero point, float32 scales, and int32 zero points.
-    """
+    """Return slices as centered int32 of 8 bits, their float32 scales and zero points."""
     double = canonical(np.float64)
     low = jnp.minimum(jnp.min(x, axes, keepdims=True), 0).astype(double)
     high = jnp.maximum(jnp.max(x, axes, keepdims=True), 0).astype(double)

@@ -147,10 +147,7 @@ class RaggedRows(VariantRows):
         return (self._uniform() if isinstance(self.count, int) else None) or super().as_list()
 
     def _uniform(self) -> TensorList | None:
-        """Return its rows as a packed list if their lengths are static and equal.
-
-        Otherwise return None.
-        """
+        """Return its rows as a packed list if their lengths are static and equal, or None."""
         splits = static_value(self.splits[0])
         if len(self.splits) > 1 or splits is None or len(splits) < 2 or not isinstance(self.values.shape[0], int):
             return None
@@ -161,10 +158,7 @@ class RaggedRows(VariantRows):
         return TensorList(Ragged((buffer,)), self.count)
 
     def from_tensor(self) -> Any:
-        """Return TensorListFromTensor: a packed list if its rows have equal lengths.
-
-        Otherwise it is the value itself.
-        """
+        """Return TensorListFromTensor: a packed list if its rows have equal lengths."""
         return self._uniform() or self
 
 

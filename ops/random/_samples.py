@@ -45,10 +45,7 @@ def uint32_to_float(word: Any) -> Any:
 
 
 def uint64_to_double(first: Any, second: Any) -> Any:
-    """Return numbers of `double_dtype` in [0, 1) from two words.
-
-    They are 20 bits of the first word, then all of the second.
-    """
+    """Return numbers in [0, 1) from 20 bits of the first word and all of the second."""
     high = first & np.uint32(0xFFFFF)
     if double_dtype() == np.float64:
         # Not a bitcast of two words, which jax.export does not support where a dimension is symbolic.
@@ -58,10 +55,7 @@ def uint64_to_double(first: Any, second: Any) -> Any:
 
 
 def unit_floats(words: Any, dtype: Any) -> Any:
-    """Return floats in [0, 1) from uint32 words.
-
-    For float64 the last axis of ``words`` is the pair of one number.
-    """
+    """Return floats in [0, 1) from uint32 words, for float64 from pairs of them."""
     if dtype == np.float64:
         return uint64_to_double(words[..., 0], words[..., 1])
     if dtype == np.float32:
@@ -87,12 +81,7 @@ def box_muller(first: Any, second: Any) -> tuple[Any, Any]:
 
 @functools.partial(jax.jit, static_argnames=("count", "dtype"))
 def truncated_normals(key: Any, counter: Any, count: int, dtype: Any) -> Any:
-    """Return standard normals within two standard deviations.
-
-    Args:
-      dtype: float64, or a dtype that is computed in float32. Four samples (float64: two) form a group, which has its
-        own range of the counter.
-    """
+    """Return standard normals within two standard deviations."""
     double = np.dtype(dtype) == np.float64
     size = 2 if double else 4
     groups = math.ceil(count / size)
@@ -155,12 +144,7 @@ def check_algorithm(alg: Any) -> None:
 
 
 def size(shape: Any, *, symbolic: bool = False) -> tuple[tuple[Any, ...], Any]:
-    """Return a static shape as a tuple, and its number of elements.
-
-    Args:
-      shape: a vector of ints or symbolic dimensions.
-      symbolic: whether symbolic dimensions are supported.
-    """
+    """Return a static shape as a tuple, and its number of elements."""
     sizes = dims(shape)
     if not symbolic and not all(isinstance(d, int) for d in sizes):
         raise OpError("this sampler of TensorFlow's random bits needs a static shape, and this one is symbolic")
@@ -225,10 +209,8 @@ def full_int(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
 
 
 def uniform_int(shape: Any, key: Any, counter: Any, minval: Any, maxval: Any, dtype: Any) -> Any:
-    """Return integers in [minval, maxval).
-
-    Without 64-bit mode, 64-bit integers are TensorFlow's, too, if the range has at most 2**32 of them.
-    """
+    """Return integers in [minval, maxval)."""
+    # Without 64-bit mode, 64-bit integers are TensorFlow's, too, if the range has at most 2**32 of them.
     is_int64, dtype = np.dtype(dtype).itemsize == 8, canonical(dtype)
     unsigned = np.dtype(f"uint{8 * dtype.itemsize}")
     low, high = jnp.asarray(minval, dtype), jnp.asarray(maxval, dtype)
@@ -242,10 +224,7 @@ def uniform_int(shape: Any, key: Any, counter: Any, minval: Any, maxval: Any, dt
 
 
 def _remainder(high: Any, low: Any, span: Any) -> Any:
-    """Return the remainder of a 64-bit number by a 32-bit one.
-
-    The number is given as words; long division in base 2.
-    """
+    """Return the remainder of a 64-bit number (words) by a 32-bit one: long division."""
 
     def step(i: Any, remainder: Any) -> Any:
         bit = lax.shift_right_logical(low, jnp.full_like(low, 31 - i)) & np.uint32(1)
@@ -312,16 +291,8 @@ def _sample(make_round: Callable[[Any], Callable[[Any, Any], Any]], params: Any,
 
 @jax.jit
 def gamma(key: Any, counter: Any, alpha: Any, index: Any) -> Any:
-    """Return gamma samples by Marsaglia and Tsang's rejection.
-
-    As core/kernels/stateless_random_gamma_op.cc.
-
-    Args:
-      alpha: float [n], the shape parameter of each sample.
-
-    Returns:
-      `double_dtype` [n]; NaN where alpha is NaN or below -2/3.
-    """
+    """Return gamma samples by Marsaglia and Tsang's rejection."""
+    # As core/kernels/stateless_random_gamma_op.cc.
     alpha = alpha.astype(double_dtype())
 
     def derived(alpha: Any) -> tuple[Any, Any]:
@@ -382,13 +353,8 @@ def gamma(key: Any, counter: Any, alpha: Any, index: Any) -> Any:
 
 @jax.jit
 def poisson(key: Any, counter: Any, rate: Any, index: Any, highest: float) -> Any:
-    """Return Poisson samples.
-
-    Knuth's product of uniforms below a rate of 10, else Hörmann's rejection.
-
-    Returns:
-      `double_dtype` [n]; infinite for an infinite rate; NaN for NaN, for which TensorFlow's kernel does not terminate.
-    """
+    """Return Poisson samples."""
+    # Knuth's product of uniforms below a rate of 10, else Hörmann's rejection.
     rate = rate.astype(double_dtype())
 
     def make_round(params: Any) -> Callable[[Any, Any], Any]:
@@ -453,16 +419,8 @@ def _stirling_tail(k: Any) -> Any:
 
 @jax.jit
 def binomial(key: Any, counter: Any, counts: Any, probs: Any, index: Any) -> Any:
-    """Return binomial samples.
-
-    Sums of geometric variables if the mean is below 10, else Hörmann's BTRS.
-
-    Args:
-      counts: [n], the number of trials of each sample.
-
-    Returns:
-      `double_dtype` [n]; NaN where a parameter is NaN.
-    """
+    """Return binomial samples."""
+    # Sums of geometric variables if the mean is below 10, else Hörmann's BTRS.
     swapped = probs > 0.5
     low_probs = jnp.where(swapped, 1 - probs, probs)
     use_btrs = counts * low_probs >= 10
@@ -599,10 +557,7 @@ def bounded_normal(
 
 @jax.custom_jvp
 def implicit_gamma(alpha: Any, sample: Any) -> Any:
-    """Return ``sample`` with its implicit derivative with respect to ``alpha``.
-
-    Figurnov et al., 2018.
-    """
+    """Return ``sample`` with its implicit derivative (Figurnov et al., 2018)."""
     return sample
 
 
@@ -621,10 +576,7 @@ def _normal_cdf(x: Any) -> Any:
 
 @jax.custom_jvp
 def implicit_bounded_normal(sample: Any, parameters: tuple[Any, Any, Any, Any]) -> Any:
-    """Return ``sample`` with its implicit derivatives.
-
-    They are with respect to mean, deviation and bounds.
-    """
+    """Return ``sample`` with implicit derivatives of mean, deviation and bounds."""
     return sample
 
 

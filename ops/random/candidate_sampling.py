@@ -28,10 +28,7 @@ from ._samples import double_dtype
 
 
 def _expected_count(probability: Any, num_sampled: int, tries: Any) -> Any:
-    """Return the expected count of classes with these probabilities.
-
-    As ExpectedCountHelper of range_sampler.cc.
-    """
+    """Return classes' expected count, as ExpectedCountHelper of range_sampler.cc."""
     exact = probability * np.float32(num_sampled)
     rejecting = -jnp.expm1(tries.astype(np.float32) * jnp.log1p(-probability))
     return jnp.where(tries == num_sampled, exact, rejecting)
@@ -57,12 +54,7 @@ def _candidates(
     probability: Callable[[Any], Any],
     key: Any,
 ) -> tuple[Any, Any, Any]:
-    """Return sampled classes, and expected counts of true and sampled classes.
-
-    Args:
-      draw: returns classes for a JAX key and a shape.
-      probability: returns the probabilities of classes.
-    """
+    """Return sampled classes, and expected counts of true and sampled classes."""
     true_classes = _checked_classes(true_classes, num_true, range_max)
     if range_max <= 0:
         raise OpError("range_max must be positive")
@@ -78,10 +70,7 @@ def _candidates(
 
 
 def _distinct(draw: Callable[[Any, tuple[int, ...]], Any], count: int, key: Any) -> tuple[Any, Any]:
-    """Return the first ``count`` different classes of a stream of draws.
-
-    The second result is the number of draws.
-    """
+    """Return the first ``count`` different classes of draws, and the number of draws."""
 
     def step(state: Any) -> Any:
         classes, size, tries = state

@@ -43,10 +43,7 @@ def _key_and_counter(words: Any) -> tuple[Any, Any]:
 
 
 def _advanced(words: Any, delta: Any) -> Any:
-    """Return the state after ``delta`` numbers.
-
-    Each advances the counter by 256, whatever the distribution.
-    """
+    """Return the state after ``delta`` numbers, each 256 further, whatever they are."""
     return from_u32_pair(_advanced_words(words, delta), np.int64)
 
 

@@ -25,10 +25,7 @@ _DIMENSIONS = 1111
 
 @functools.cache
 def direction_numbers() -> np.ndarray:
-    """Return direction numbers as binary fractions of 32 bits.
-
-    uint32 [dimensions, digits].
-    """
+    """Return direction numbers as binary fractions, uint32 [dimensions, digits]."""
     with np.load(Path(__file__).with_name("sobol.npz")) as table:
         initial, polynomial = table["initial"].astype(np.uint64), table["polynomial"].astype(np.int64)
     degree = np.floor(np.log2(polynomial)).astype(np.int64)

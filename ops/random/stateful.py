@@ -120,10 +120,7 @@ def parameterized_truncated_normal(shape: Static, means, stdevs, minvals, maxval
 
 
 def _multinomial(logits: Any, num_samples: Any, key: Any, counter: Any, dtype: Any) -> Any:
-    """Return classes by inverting each row's cumulative distribution.
-
-    [rows, num_samples], as multinomial_op.cc.
-    """
+    """Return classes by inverting cumulative distributions, as multinomial_op.cc."""
     logits, count = jnp.asarray(lax.stop_gradient(logits)), int(num_samples)
     if logits.ndim != 2:
         raise OpError(f"logits must be a matrix, got shape {logits.shape}")

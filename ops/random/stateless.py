@@ -101,10 +101,7 @@ def stateless_random_uniform_int(shape: Static, seed, minval, maxval, *, dtype):
 
 @functools.partial(jax.jit, static_argnames="size")
 def permutation(key: Any, counter: Any, size: int) -> Any:
-    """Return a permutation of ``size`` indices by Fisher-Yates swaps.
-
-    It is TensorFlow's: step i swaps entries i and j_i >= i, where j_i comes from word i.
-    """
+    """Return TensorFlow's Fisher-Yates permutation: step i swaps i and j_i of word i."""
     step = lax.iota(np.uint32, size)
     words = bits(key, counter, size).reshape(-1)[:size]  # that of the last step does not count
     return permutation_of_swaps((step + lax.rem(words, np.uint32(size) - step)).astype(np.int32))
@@ -125,11 +122,9 @@ _INT64 = np.dtype(np.int64)
 
 
 def _layout(shape: Any, parameters: list[Any]) -> tuple[tuple[int, ...], Any, list[Any]]:
-    """Return the shape, and the stream and the parameters of each sample.
-
-    The shape is ints; the number of the stream and the parameters are vectors. Kernels number the samples of one
-    parameter consecutively, although they are not adjacent in the result.
-    """
+    """Return the shape, and the stream and the parameters of each sample."""
+    # The shape is ints; the number of the stream and the parameters are vectors. Kernels number the samples of one
+    # parameter consecutively, although they are not adjacent in the result.
     sizes, total = size(shape)
     parameters = [jnp.asarray(p) for p in parameters]
     try:
@@ -174,10 +169,7 @@ def draw_binomial(shape: Any, key: Any, counter: Any, counts: Any, probs: Any, d
 
 
 def draw_bounded_normal(shape: Any, key: Any, counter: Any, parameters: list[Any]) -> Any:
-    """Return normal samples within bounds.
-
-    ``parameters`` are mean, standard deviation, lower and upper bound.
-    """
+    """Return normals of ``parameters``: mean, standard deviation, lower, upper bound."""
     sizes, index, flat = _layout(shape, parameters)
     dtype = flat[0].dtype
     # Steps that the kernel skips for each earlier sample: 1000 rounds of two numbers.

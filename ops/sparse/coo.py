@@ -346,10 +346,7 @@ def _same_sorted(a: Any, b: Any) -> Any:
 def select_entries(
     keep: Any, indices: Any, values: Any, start: Any, bound: int | DynamicShapes | None, problem: str
 ) -> tuple[Any, Any]:
-    """Return entries where ``keep`` holds, with indices relative to ``start``.
-
-    The capacity is ``bound``.
-    """
+    """Return up to ``bound`` entries where ``keep`` holds, relative to ``start``."""
     if isinstance(keep, np.ndarray):
         kept: Any = np.nonzero(keep)[0]
         return np.asarray(indices)[kept] - start, pick(values, kept)

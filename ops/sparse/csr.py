@@ -112,11 +112,7 @@ class SparseMatrix(Variant):
 
 
 def as_matrix(value: Any, dtype: Any = None) -> SparseMatrix:
-    """Return a value that is a sparse matrix.
-
-    Args:
-      dtype: the expected dtype, None for any.
-    """
+    """Return a value that is a sparse matrix of a dtype, or of any."""
     if not isinstance(value, SparseMatrix):
         raise OpError(f"expected a sparse matrix, got {type(value).__name__}")
     if dtype is not None and canonical(dtype) != value.values.dtype:

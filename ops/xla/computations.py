@@ -31,10 +31,7 @@ _COMMUTATIVE = ("add", "mul", "max", "min", "and", "or")
 
 
 def plain_name(fn: Function, *dtypes: Any) -> str:
-    """Return the primitive or the argument that a function of two scalars returns.
-
-    Primitives that are not commutative must take the arguments in order.
-    """
+    """Return the primitive of arguments in order, or the argument, of a function."""
     scalars = [jax.ShapeDtypeStruct((), dtype) for dtype in dtypes]
     try:
         jaxpr = jax.make_jaxpr(lambda *args: [jnp.asarray(v) for v in fn(*args)])(*scalars).jaxpr
