@@ -212,7 +212,7 @@ def _by_kind(parameters: Mapping[str, inspect.Parameter], where: str) -> tuple[l
 
 
 def _with_signature(fn: Callable[..., Any], inputs: str, attributes: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return ``fn`` with another signature, which is called with a keyword for each parameter."""
+    """Return ``fn``, called by keywords, with another signature."""
 
     def parameter(text: str, kind: Any, default: Any = REQUIRED) -> inspect.Parameter:
         name, _, marker = text.partition(":")

@@ -1,4 +1,4 @@
-"""Slice and StridedSlice (Python indexing), their gradients, and updates of slices.
+"""Slice and StridedSlice (Python indexing), gradients, and updates of slices.
 
 Bounds and dimensions may be symbolic or traced. A specification of StridedSlice (begin, end, strides and five masks, as
 in tensorflow/core/util/strided_slice_op.cc) is resolved to one range for each dimension.

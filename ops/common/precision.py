@@ -1,4 +1,4 @@
-"""Accumulation of 16-bit floats in float32; products and quotients rounded as written.
+"""Sums of 16-bit floats in float32; products and quotients rounded as written.
 
 In 16 bits a sum of some thousand numbers stops growing.
 

@@ -237,7 +237,7 @@ def _dense(index: Any, weights: Any, size_in: Any) -> Any:
 
 @functools.cache
 def _cubic(a: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return Keys' cubic kernel of parameter ``a`` at x, in steps of 1/1024, and x + 1."""
+    """Return Keys' cubic kernel of parameter ``a`` at x (in 1/1024) and at x + 1."""
     a = float(_F32(a))
     x = (np.arange(1025) / 1024).astype(_F32).astype(np.float64)
     near = ((a + 2) * x - (a + 3)) * x * x + 1

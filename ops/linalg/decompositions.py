@@ -1,4 +1,4 @@
-"""Factorizations, inverses, solvers, matrix square root, logarithm and exponential.
+"""Factorizations, inverses, solvers, square root, logarithm and exponential.
 
 Kernels: tensorflow/core/kernels/linalg. 16-bit floats are computed in float32. Where TensorFlow raises (a singular
 matrix, one that is not positive definite), results are inf or NaN. JAX has some decompositions on CPU only.

@@ -1,4 +1,4 @@
-"""Reductions over axes, indices of extremes; cumulative sums, products, log-sum-exps.
+"""Reductions over axes, indices of extremes, and cumulative reductions.
 
 Kernels: reduction_ops_*.cc, argmax_op.cc, scan_ops.cc in tensorflow/core/kernels. 16-bit floats are accumulated in
 float32, cumulatively in TensorFlow in 16 bits.

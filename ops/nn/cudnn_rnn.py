@@ -283,7 +283,7 @@ def cudnn_rnn_v3(**operands):
     pattern=Pattern.CONTRACTION,
 )
 def cudnn_rnn_backprop(*, dropout, **given):
-    """Compute the gradients with respect to the float inputs; the forward pass is recomputed."""
+    """Compute the gradients of the float inputs; the forward pass is recomputed."""
     if dropout > 0 and given["input_h"].shape[0] > 1:
         raise UnsupportedAttributeError(
             f"dropout {dropout} between layers: the mask is in a reserve space that only TensorFlow's GPU kernel has; "
@@ -316,5 +316,5 @@ def cudnn_rnn_canonical_to_params(*, weights, biases, **network):
     attributes={"num_params_weights": REQUIRED, "num_params_biases": REQUIRED, **_PROJECTED},
 )
 def cudnn_rnn_params_to_canonical(*, params, **network):
-    """Split the vector of all weights into lists of matrices [units, features] and biases."""
+    """Split the vector of all weights into lists of matrices and biases."""
     return _network(**network).unpack(jnp.asarray(params))

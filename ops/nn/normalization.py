@@ -92,7 +92,7 @@ def fused_batch_norm(
 
 @op("FusedBatchNormV3", inputs="x scale offset mean variance", attributes=NORM_ATTRIBUTES)
 def fused_batch_norm_v3(*, x, scale, offset, mean, variance, **attributes):
-    """Normalize as `fused_batch_norm`, with a third reserve space of 0, as TensorFlow's CPU kernel."""
+    """Normalize as `fused_batch_norm`, with the CPU kernel's third reserve space, 0."""
     results = fused_batch_norm(x, scale, offset, mean, variance, **attributes)
     return (*results, jnp.zeros((), results[1].dtype))
 

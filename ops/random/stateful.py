@@ -1,4 +1,4 @@
-"""Stateful random ops of TF1, drawn from the node's JAX key, and the Multinomial ops.
+"""Stateful random ops of TF1, drawn from the node's JAX key; Multinomial ops.
 
 Seeds are ignored: TensorFlow's bits depend on the state of its kernels. Gamma, Poisson, bounded normal, full-range
 integers and shuffle use the Philox samplers with a Philox key drawn from the JAX key; the others are JAX's samplers.

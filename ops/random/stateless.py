@@ -1,4 +1,4 @@
-"""Stateless random ops: uniform, normal, integers, shuffle, gamma, Poisson, binomial.
+"""Stateless random ops: uniform, normal, shuffle, gamma, Poisson, binomial.
 
 They have the bits of TensorFlow's CPU kernels.
 

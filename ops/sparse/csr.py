@@ -1,4 +1,4 @@
-"""The CSRSparseMatrix variant: one matrix or a batch; its conversions and arithmetic.
+"""The CSRSparseMatrix variant, one matrix or a batch: conversions and arithmetic.
 
 The value is stored as COO: indices in the order of rows, values, and the shape. Row pointers are computed only where a
 graph reads them. Static indices stay static; the number of traced ones is static, or dynamic with a bound
