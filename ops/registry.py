@@ -21,7 +21,7 @@ import functools
 import importlib
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tf2jax_lite.ops.traits import MARKERS, Marker, OpOptions, Static, marker_of, partial_fold
@@ -169,7 +169,7 @@ def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> O
     attrs = [k for k in keywords if markers.get(k) is None]
     fold = options.get("fold")
     return Op(
-        **{**options, "fold": fold.fn if isinstance(fold, partial_fold) else fold},
+        **{**options, "fold": _folder(fold, keywords, {k: parameters[k].default for k in attrs})},
         name=name,
         fn=fn,
         source=source,
@@ -191,6 +191,24 @@ def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> O
         unconditional=keyword(Marker.UNCONDITIONAL),
         config_options=marked(Marker.OPTION),
     )
+
+
+def _folder(fold: Any, keywords: Sequence[str], attrs: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """Return a folder that passes the keywords that ``fold`` takes, or their defaults."""
+    fn = fold.fn if isinstance(fold, partial_fold) else fold
+    if fn is None or not keywords:
+        return fn
+    parameters = inspect.signature(fn).parameters.values()
+    names = frozenset(p.name for p in parameters if p.name in keywords)
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        names |= attrs.keys()
+    defaults = {k: v for k, v in attrs.items() if k in names and v is not REQUIRED}
+
+    @functools.wraps(fn)
+    def call(*args: Any, **given: Any) -> Any:
+        return fn(*args, **{**defaults, **{k: v for k, v in given.items() if k in names}})
+
+    return call
 
 
 def _by_kind(parameters: Mapping[str, inspect.Parameter], where: str) -> tuple[list[str], list[str]]:

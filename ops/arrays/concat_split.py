@@ -125,7 +125,7 @@ def _pack_axis(values: Sequence[Any], axis: int) -> int:
     return normalize_axis(axis, len(shapes[0]) + 1)
 
 
-def _fold_pack(values: list[Any], *, axis: int = 0) -> Any:
+def _fold_pack(values: list[Any], *, axis: int) -> Any:
     axis = _pack_axis(values, axis)
     return _join([np.expand_dims(np.asarray(v), axis) for v in values], axis)
 
@@ -153,7 +153,7 @@ def _unpack_axis(value: Any, num: int, axis: int) -> int:
     return axis
 
 
-def _fold_unpack(value: Any, *, num: int, axis: int = 0) -> Any:
+def _fold_unpack(value: Any, *, num: int, axis: int) -> Any:
     value = np.asarray(value)
     axis = _unpack_axis(value, num, axis)
     return [object_or_array(value[(slice(None),) * axis + (i,)]) for i in range(num)]

@@ -43,7 +43,7 @@ def fill(dims: Static, value):
 
 @op(
     "Empty",
-    fold=lambda shape, *, dtype, init=False: _fold_fill(shape, np.zeros((), dtype)),
+    fold=lambda shape, *, dtype: _fold_fill(shape, np.zeros((), dtype)),
     result_size=result_size.from_sizes(0),
 )
 def empty(shape: Static, *, dtype, init=False):

@@ -101,7 +101,7 @@ def take(params: Any, indices: Any, axis: int, batch: int = 0) -> Any:
     return out
 
 
-def _fold_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int = 0) -> Any:
+def _fold_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int) -> Any:
     params, indices = np.asarray(params), np.asarray(indices)
     axis, batch = _batch_axis(params, indices, axis, batch_dims)
     _in_range(indices, params.shape[axis])
@@ -210,7 +210,7 @@ def take_nd(params: Any, indices: Any, ignore: bool = False) -> Any:
     return lax.gather(params, jnp.asarray(indices), numbers, sizes, mode=mode, fill_value=None if safe else 0)
 
 
-def _fold_gather_nd(params: Any, indices: Any, *, bad_indices_policy: str = "") -> Any:
+def _fold_gather_nd(params: Any, indices: Any, *, bad_indices_policy: str) -> Any:
     params, indices = np.asarray(params), np.asarray(indices)
     if params.ndim == 0 or indices.ndim == 0:
         raise OpError("params and indices must have at least one dimension")

@@ -52,7 +52,7 @@ def identity_n(input):
     return list(input)
 
 
-@op("_ArrayToList", fold=lambda input, *, out_types=(): list(input))
+@op("_ArrayToList", fold=lambda input: list(input))
 def array_to_list(input, *, out_types=()):
     """Return the inputs. TF: _ArrayToList (core/ops/function_ops.cc)."""
     return list(input)
@@ -110,7 +110,7 @@ def placeholder(*, dtype, shape=None):
     raise OpError("the placeholder is not fed; name it among the inputs")
 
 
-@op("PlaceholderWithDefault", fold=lambda input, *, shape=None: input)
+@op("PlaceholderWithDefault", fold=lambda input: input)
 def placeholder_with_default(input, *, shape=None):
     """Return the default."""
     return input

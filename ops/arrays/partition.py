@@ -41,8 +41,7 @@ def _flat_data(indices: list[Any], data: list[Any]) -> tuple[tuple[Any, ...], li
     return element or (), rows
 
 
-def _fold_stitch(indices: Any, data: Any, *, bound: int | None = None) -> np.ndarray:
-    del bound
+def _fold_stitch(indices: Any, data: Any) -> np.ndarray:
     indices = [np.asarray(i) for i in indices]
     element, rows = _flat_data(indices, [np.asarray(d) for d in data])
     where = np.concatenate([i.reshape(-1) for i in indices])

@@ -199,7 +199,7 @@ def _fold_scatter(kind: str, operand: np.ndarray, indices: Any, updates: Any, po
 
 
 def _fold_tensor_scatter(kind: str) -> Callable[..., np.ndarray]:
-    def host(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> np.ndarray:
+    def host(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str) -> np.ndarray:
         return _fold_scatter(kind, np.asarray(tensor), indices, updates, bad_indices_policy)
 
     return host

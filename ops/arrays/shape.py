@@ -41,13 +41,13 @@ def static_sizes(shape: Any) -> tuple[Any, ...]:
     return tuple(map(as_size, out))
 
 
-@op("Shape", fold=lambda input, *, out_type=INT32: dims_array(np.shape(input), out_type), pattern=Pattern.SHAPE_ONLY)
+@op("Shape", fold=lambda input, *, out_type: dims_array(np.shape(input), out_type), pattern=Pattern.SHAPE_ONLY)
 def shape(input, *, out_type=INT32):
     """Return the shape, a static vector."""
     return dims_array(np.shape(input), out_type)
 
 
-def _shape_n(input: list[Any], *, out_type: Any = INT32) -> list[Any]:
+def _shape_n(input: list[Any], *, out_type: Any) -> list[Any]:
     return [dims_array(np.shape(x), out_type) for x in input]
 
 
@@ -57,7 +57,7 @@ def shape_n(input, *, out_type=INT32):
     return _shape_n(input, out_type=out_type)
 
 
-def _size(input: Any, *, out_type: Any = INT32) -> Any:
+def _size(input: Any, *, out_type: Any) -> Any:
     return dims_array((math.prod(np.shape(input)),), out_type).reshape(())
 
 
@@ -150,7 +150,7 @@ def _squeeze_axes(current: tuple[Any, ...], squeeze_dims: Any) -> tuple[int, ...
 @op(
     "Squeeze",
     int64="per_word",
-    fold=lambda input, *, squeeze_dims=(): np.squeeze(input, _squeeze_axes(np.shape(input), squeeze_dims)),
+    fold=lambda input, *, squeeze_dims: np.squeeze(input, _squeeze_axes(np.shape(input), squeeze_dims)),
 )
 def squeeze(input, *, squeeze_dims=()):
     """Drop dimensions of size 1.
@@ -304,7 +304,7 @@ def _formats(src_format: str, dst_format: str) -> list[int]:
     return [src_format.index(letter) for letter in dst_format]
 
 
-def _fold_dim_map(x: Any, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Any:
+def _fold_dim_map(x: Any, *, src_format: str, dst_format: str) -> Any:
     table = np.argsort(_formats(src_format, dst_format))
     return np.asarray(table[np.asarray(x) % len(table)], x.dtype)
 
@@ -326,7 +326,7 @@ def _vec_order(count: int, src_format: str, dst_format: str) -> np.ndarray:
     return np.array(_formats(src_format, dst_format))
 
 
-def _fold_vec_permute(x: Any, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Any:
+def _fold_vec_permute(x: Any, *, src_format: str, dst_format: str) -> Any:
     x = np.asarray(x)
     if x.ndim not in (1, 2):
         raise OpError(f"x must be a vector or a matrix, got shape {x.shape}")

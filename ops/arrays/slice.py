@@ -9,7 +9,7 @@ Kernels: slice_op.cc, strided_slice_op.cc in tensorflow/core/kernels.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,8 +21,8 @@ from tf2jax_lite.dynamic_shapes.provenance import Entry, entries, name_of, value
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError, as_size, is_size
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim
 from tf2jax_lite.ops.common.broadcasting import compatible, is_int, is_zero
-from tf2jax_lite.ops.registry import Static, op
-from tf2jax_lite.ops.traits import Pattern, Update
+from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims
 
@@ -235,7 +235,17 @@ class Plan:
         return all(s == 1 for s in self.steps)
 
 
-Masks = tuple[int, int, int, int, int]
+class Masks(NamedTuple):
+    """Masks of a specification; bit i is that of entry i."""
+
+    begin_mask: int = 0
+    end_mask: int = 0
+    ellipsis_mask: int = 0
+    new_axis_mask: int = 0
+    shrink_axis_mask: int = 0
+
+
+_MASKS = Masks()._asdict()
 
 
 def spec_items(rank: int, begin: list[Entry], end: list[Entry], strides: tuple[Any, ...], masks: Masks) -> list[Item]:
@@ -408,35 +418,13 @@ def _take(input: Any, plan: Plan) -> Any:
     return input if input.shape == shape else lax.reshape(input, shape)
 
 
-def _fold_strided_slice(
-    input: Any,
-    begin: Any,
-    end: Any,
-    strides: Any,
-    *,
-    begin_mask: int = 0,
-    end_mask: int = 0,
-    ellipsis_mask: int = 0,
-    new_axis_mask: int = 0,
-    shrink_axis_mask: int = 0,
-) -> Any:
-    masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
+def _fold_strided_slice(input: Any, begin: Any, end: Any, strides: Any, **masks: int) -> Any:
     input = np.asarray(input)
     if input.dtype != object and not all(map(is_int, (*dims(begin), *dims(end)))):
-        return strided_slice(
-            as_array(input),
-            begin,
-            end,
-            strides,
-            begin_mask=begin_mask,
-            end_mask=end_mask,
-            ellipsis_mask=ellipsis_mask,
-            new_axis_mask=new_axis_mask,
-            shrink_axis_mask=shrink_axis_mask,
-        )
+        return strided_slice(input=as_array(input), begin=begin, end=end, strides=strides, **masks)
     begin, end = ([Entry(None, d) for d in dims(v)] for v in (begin, end))
     index: list[Any] = []
-    for item in spec_items(input.ndim, begin, end, dims(strides), masks):
+    for item in spec_items(input.ndim, begin, end, dims(strides), Masks(**masks)):
         first, last = (None if e is None else e.offset for e in (item.begin, item.end))
         if item.kind == "new":
             index.append(None)
@@ -486,20 +474,15 @@ def _slice_dynamic_range(input: Any, axis: int, begin: Entry | None, end: Entry 
     return take(input, tracker.prefix(indices, last - first, (str(size), *names), (begin, end)), axis)
 
 
-@op("StridedSlice", int64="per_word", fold=_fold_strided_slice, pattern=Pattern.INJECTIVE)
-def strided_slice(
-    input,
-    begin,
-    end,
-    strides: Static,
-    *,
-    tracker: DynamicShapes | None = None,
-    begin_mask=0,
-    end_mask=0,
-    ellipsis_mask=0,
-    new_axis_mask=0,
-    shrink_axis_mask=0,
-):
+@op(
+    "StridedSlice",
+    inputs="input begin end strides:Static",
+    attributes={"tracker:DynamicShapes": None, **_MASKS},
+    int64="per_word",
+    fold=_fold_strided_slice,
+    pattern=Pattern.INJECTIVE,
+)
+def strided_slice(*, input, begin, end, strides, tracker=None, **masks):
     """Slice like Python.
 
     Traced bounds keep a static size for an index, and for a range whose ends are a static distance apart, such as
@@ -510,9 +493,8 @@ def strided_slice(
       begin: ``[count]``, ints: an entry for each dimension, new axis or ellipsis of the specification.
     """
     input = jnp.asarray(input)
-    masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     count = np.shape(strides)[0]
-    items = spec_items(input.ndim, entries(begin, count), entries(end, count), dims(strides), masks)
+    items = spec_items(input.ndim, entries(begin, count), entries(end, count), dims(strides), Masks(**masks))
     if tracker is not None:
         input, items = _slice_dynamic_ranges(input, items, tracker)
     return _take(input, plan_of_items(input.shape, items))
@@ -556,29 +538,21 @@ def _traced_start(entry: Entry, size: Any) -> Any:
     return jnp.asarray(entry.offset, np.int32) if entry.is_known else wrapped(value_of(entry), size)
 
 
-@op("StridedSliceGrad", pattern=Pattern.INJECTIVE)
-def strided_slice_grad(
-    shape: Static,
-    begin,
-    end,
-    strides: Static,
-    dy,
-    *,
-    begin_mask=0,
-    end_mask=0,
-    ellipsis_mask=0,
-    new_axis_mask=0,
-    shrink_axis_mask=0,
-):
+@op(
+    "StridedSliceGrad",
+    inputs="shape:Static begin end strides:Static dy",
+    attributes=_MASKS,
+    pattern=Pattern.INJECTIVE,
+)
+def strided_slice_grad(*, shape, begin, end, strides, dy, **masks):
     """Return zeros with ``dy`` at the positions of a slice.
 
     ``shape`` is the shape of the result, a static vector; ``dy`` has the shape of the slice. Other arguments are those
     of `strided_slice`.
     """
-    masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     count = np.shape(strides)[0]
     wanted = dims(shape)
-    plan = plan_of(wanted, entries(begin, count), entries(end, count), strides, masks)
+    plan = plan_of(wanted, entries(begin, count), entries(end, count), strides, Masks(**masks))
     dy = jnp.asarray(dy)
     if not compatible(dy.shape, plan.result):
         raise OpError(f"the value has shape {dy.shape}, the slice {plan.result}")
@@ -588,29 +562,21 @@ def strided_slice_grad(
     return _update(jnp.broadcast_to(zero, wanted), dy, plan)
 
 
-@op("TensorStridedSliceUpdate", pattern=Pattern.INJECTIVE)
-def tensor_strided_slice_update(
-    input,
-    begin,
-    end,
-    strides: Static,
-    value,
-    *,
-    begin_mask=0,
-    end_mask=0,
-    ellipsis_mask=0,
-    new_axis_mask=0,
-    shrink_axis_mask=0,
-):
+@op(
+    "TensorStridedSliceUpdate",
+    inputs="input begin end strides:Static value",
+    attributes=_MASKS,
+    pattern=Pattern.INJECTIVE,
+)
+def tensor_strided_slice_update(*, input, begin, end, strides, value, **masks):
     """Replace a slice.
 
     ``value`` broadcasts to the shape of the slice. Other arguments are those of `strided_slice`, with strides of 1 if a
     bound is traced.
     """
-    masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     input = jnp.asarray(input)
     count = np.shape(strides)[0]
-    plan = plan_of(input.shape, entries(begin, count), entries(end, count), strides, masks)
+    plan = plan_of(input.shape, entries(begin, count), entries(end, count), strides, Masks(**masks))
     value = jnp.asarray(as_array(value))
     if value.shape != plan.result:
         try:
@@ -620,33 +586,7 @@ def tensor_strided_slice_update(
     return _update(input, value, plan)
 
 
-@op("ResourceStridedSliceAssign")
-def resource_strided_slice_assign(
-    ref: Update,
-    begin,
-    end,
-    strides: Static,
-    value,
-    *,
-    begin_mask=0,
-    end_mask=0,
-    ellipsis_mask=0,
-    new_axis_mask=0,
-    shrink_axis_mask=0,
-):
-    """Replace a slice of a variable.
-
-    ``ref`` is the value of the variable. Other arguments are those of `tensor_strided_slice_update`.
-    """
-    return tensor_strided_slice_update(
-        ref,
-        begin,
-        end,
-        strides,
-        value,
-        begin_mask=begin_mask,
-        end_mask=end_mask,
-        ellipsis_mask=ellipsis_mask,
-        new_axis_mask=new_axis_mask,
-        shrink_axis_mask=shrink_axis_mask,
-    )
+@op("ResourceStridedSliceAssign", inputs="ref:Update begin end strides:Static value", attributes=_MASKS)
+def resource_strided_slice_assign(*, ref, **operands):
+    """Replace a slice of a variable, as `tensor_strided_slice_update`."""
+    return tensor_strided_slice_update(input=ref, **operands)

@@ -80,23 +80,7 @@ def _unique(x: Any, axis: Any, out_idx: Any, bound: int | DynamicShapes | None) 
     return _traced_unique(x, which, out_idx, bound) if static is None else _static_unique(static, which, out_idx)
 
 
-def _fold_unique(x: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, ...]:
-    return _unique(x, _NO_AXIS, out_idx, bound)[:2]
-
-
-def _fold_unique_v2(x: Any, axis: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, ...]:
-    return _unique(x, axis, out_idx, bound)[:2]
-
-
-def _fold_unique_counts(x: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, ...]:
-    return _unique(x, _NO_AXIS, out_idx, bound)
-
-
-def _fold_unique_counts_v2(x: Any, axis: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, ...]:
-    return _unique(x, axis, out_idx, bound)
-
-
-@op("Unique", fold=_fold_unique)
+@op("Unique", fold=lambda x, *, out_idx: _unique(x, _NO_AXIS, out_idx, None)[:2])
 def unique(x, *, out_idx=np.int32, bound: Bound):
     """Return distinct values and each element's index there.
 
@@ -111,7 +95,7 @@ def unique(x, *, out_idx=np.int32, bound: Bound):
     return y, number
 
 
-@op("UniqueV2", fold=_fold_unique_v2)
+@op("UniqueV2", fold=lambda x, axis, *, out_idx: _unique(x, axis, out_idx, None)[:2])
 def unique_v2(x, axis: Static, *, out_idx=np.int32, bound: Bound):
     """Return distinct slices along an axis, and their indices.
 
@@ -122,13 +106,13 @@ def unique_v2(x, axis: Static, *, out_idx=np.int32, bound: Bound):
     return y, number
 
 
-@op("UniqueWithCounts", fold=_fold_unique_counts)
+@op("UniqueWithCounts", fold=lambda x, *, out_idx: _unique(x, _NO_AXIS, out_idx, None))
 def unique_with_counts(x, *, out_idx=np.int32, bound: Bound):
     """Return the results of `unique`, and how often each value occurs."""
     return _unique(x, _NO_AXIS, out_idx, bound)
 
 
-@op("UniqueWithCountsV2", fold=_fold_unique_counts_v2)
+@op("UniqueWithCountsV2", fold=lambda x, axis, *, out_idx: _unique(x, axis, out_idx, None))
 def unique_with_counts_v2(x, axis: Static, *, out_idx=np.int32, bound: Bound):
     """Return the results of `unique_v2`, and how often each slice occurs.
 
@@ -142,11 +126,6 @@ def _static_difference(x: np.ndarray, y: np.ndarray, out_idx: Any) -> tuple[np.n
     return x[where], where.astype(canonical(out_idx))
 
 
-def _fold_list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, Any]:
-    del bound
-    return _static_difference(np.asarray(x), np.asarray(y), out_idx)
-
-
 def _missing(x: Any, y: Any) -> Any:
     """Return whether each element of ``x`` is not in ``y``."""
     lengths = (x.shape[0], y.shape[0])
@@ -156,7 +135,7 @@ def _missing(x: Any, y: Any) -> Any:
     return take(y, jnp.minimum(jnp.searchsorted(y, x), y.shape[0] - 1), 0) != x
 
 
-@op("ListDiff", fold=_fold_list_diff)
+@op("ListDiff", fold=lambda x, y, *, out_idx: _static_difference(np.asarray(x), np.asarray(y), out_idx))
 def list_diff(x, y, *, out_idx=np.int32, bound: Bound):
     """Return the elements of one vector that are not in another, and their indices.
 

@@ -56,7 +56,7 @@ def one_hot(indices, depth: Static, on_value, off_value, *, axis=-1):
     return _select(hit, on_value, off_value, shape)
 
 
-def _fold_where(input: Any, *, bound: int | None = None) -> Any:
+def _fold_where(input: Any) -> Any:
     x = np.asarray(input)
     if x.ndim == 0:
         raise OpError("the input of Where must be at least 1-dim")

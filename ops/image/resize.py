@@ -79,7 +79,7 @@ def apply_weights(images: Any, rows: Any, columns: Any, precision: Any = _HIGHES
     return images
 
 
-def check_alignment(attrs: Mapping[str, Any]) -> None:
+def check_alignment(attrs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> None:
     """Raise OpError if align_corners and half_pixel_centers are both True."""
     if attrs.get("align_corners") and attrs.get("half_pixel_centers"):
         raise OpError("align_corners=True and half_pixel_centers=True cannot both hold; set one of them to False")

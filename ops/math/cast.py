@@ -22,7 +22,7 @@ _TRUNCATED = {("float64", "float32"): 29, ("float64", "float16"): 42, ("float32"
 _TRUNCATED |= {("float32", "bfloat16"): 16, ("complex128", "complex64"): 29}
 
 
-def _fold_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
+def _fold_cast(x: Any, *, DstT: Any, Truncate: bool) -> Any:
     x = np.asarray(x)
     if is_string(x):
         raise OpError("strings cannot be cast")

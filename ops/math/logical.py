@@ -69,13 +69,13 @@ def _broadcasts(x: Any, y: Any) -> bool:
     return True
 
 
-def _fold_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
+def _fold_equal(x: Any, y: Any, *, incompatible_shape_error: bool) -> Any:
     if not incompatible_shape_error and not _broadcasts(x, y):
         return np.bool_(False)
     return np.asarray(np.equal(x, y), bool)
 
 
-def _fold_not_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
+def _fold_not_equal(x: Any, y: Any, *, incompatible_shape_error: bool) -> Any:
     if not incompatible_shape_error and not _broadcasts(x, y):
         return np.bool_(True)
     return np.asarray(np.not_equal(x, y), bool)

@@ -69,7 +69,7 @@ _IDENTITY = {"Sum": 0, "Prod": 1}
 
 
 def _fold_reduce(name: str) -> Callable[..., np.ndarray]:
-    def reduce(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
+    def reduce(x: Any, axis: Any, *, keep_dims: bool) -> np.ndarray:
         x = np.asarray(x)
         axes = _axes(axis, x.ndim)
         identity = _identity(name, x.dtype)
@@ -104,14 +104,14 @@ def _identity(name: str, dtype: np.dtype) -> Any:
 
 
 def _fold_logical(fn: Any) -> Callable[..., np.ndarray]:
-    def reduce(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
+    def reduce(x: Any, axis: Any, *, keep_dims: bool) -> np.ndarray:
         x = np.asarray(x)
         return np.asarray(fn(x, axis=_axes(axis, x.ndim), keepdims=keep_dims), dtype=bool)
 
     return reduce
 
 
-def _fold_mean(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
+def _fold_mean(x: Any, axis: Any, *, keep_dims: bool) -> np.ndarray:
     x = np.asarray(x)
     axes = _axes(axis, x.ndim)
     if is_symbolic(x):
@@ -274,7 +274,7 @@ def _fold_arg(x: Any, dimension: Any, output_type: Any, largest: bool) -> np.nda
 
 @op(
     "ArgMax",
-    fold=lambda x, dimension, *, output_type=np.int64: _fold_arg(x, dimension, output_type, True),
+    fold=lambda x, dimension, *, output_type: _fold_arg(x, dimension, output_type, True),
     pattern=Pattern.MATERIALIZED,
 )
 def arg_max(x, dimension: Static, *, output_type=np.int64):
@@ -287,7 +287,7 @@ def arg_max(x, dimension: Static, *, output_type=np.int64):
 
 @op(
     "ArgMin",
-    fold=lambda x, dimension, *, output_type=np.int64: _fold_arg(x, dimension, output_type, False),
+    fold=lambda x, dimension, *, output_type: _fold_arg(x, dimension, output_type, False),
     pattern=Pattern.MATERIALIZED,
 )
 def arg_min(x, dimension: Static, *, output_type=np.int64):
@@ -319,7 +319,7 @@ def _scan(fn: Any, x: Any, axis: Any, exclusive: bool, reverse: bool, identity: 
 
 
 def _fold_scan(name: str) -> Callable[..., np.ndarray]:
-    def scan(x: Any, axis: Any, *, exclusive: bool = False, reverse: bool = False) -> np.ndarray:
+    def scan(x: Any, axis: Any, *, exclusive: bool, reverse: bool) -> np.ndarray:
         x = np.asarray(x)
         axis = _scan_axis(axis, x.ndim)
         values = np.flip(upcast(x), axis) if reverse else upcast(x)

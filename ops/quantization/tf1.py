@@ -8,7 +8,7 @@ Without it ranges are computed in float32, and integers may differ from TensorFl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -153,20 +153,24 @@ def product_range(low_a: Any, high_a: Any, type_a: Any, low_b: Any, high_b: Any,
     return step * np.float32(-(2.0**31)), step * np.float32(2.0**31)
 
 
-def _check_int32(x: Any) -> Any:
-    x = jnp.asarray(x)
-    if x.dtype != np.int32:
-        raise OpError(f"expected a qint32 tensor, got {x.dtype}")
-    return x
+def _check_int32(attrs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> None:
+    if dtypes.get("input", _INT32) != _INT32:
+        raise OpError(f"expected a qint32 tensor, got {dtypes['input']}")
 
 
-@op("RequantizationRange")
+def _check_output(attrs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> None:
+    for name in ("Toutput", "out_type"):
+        if name in attrs and np.dtype(attrs[name]) != _INT32:
+            raise OpError(f"{name} {np.dtype(attrs[name])}; TensorFlow has a kernel for qint32 only")
+
+
+@op("RequantizationRange", check=_check_int32)
 def requantization_range(input, input_min, input_max):
     """Return the range of the values in a qint32 tensor, including 0.
 
     TF: core/kernels/requantization_range_op.cc.
     """
-    x = _check_int32(input)
+    x = jnp.asarray(input)
     low, high = scalar("input_min", input_min), scalar("input_max", input_max)
     # TensorFlow converts the integers to float32 here.
     ends = quantized_to_float(jnp.stack([x.min(), x.max()]).astype(_FLOAT), low, high, np.int32)
@@ -179,7 +183,7 @@ def _fixed(value: Any) -> tuple[Any, Any]:
     return jnp.asarray(high).astype(np.int32), jnp.asarray(value - high * 2.0**32).astype(np.uint32)
 
 
-@op("Requantize")
+@op("Requantize", check=_check_int32)
 def requantize(input, input_min, input_max, requested_output_min, requested_output_max, *, out_type=np.uint8):
     """Convert qint32 to quint8 of another range.
 
@@ -187,7 +191,7 @@ def requantize(input, input_min, input_max, requested_output_min, requested_outp
 
     As TensorFlow, in fixed point with 16 fractional bits of a 64-bit product.
     """
-    x = _check_int32(input)
+    x = jnp.asarray(input)
     if np.dtype(out_type) != np.uint8:
         raise OpError(f"out_type {np.dtype(out_type)}; TensorFlow has a kernel for quint8 only")
     low, high = scalar("input_min", input_min), scalar("input_max", input_max)
@@ -222,7 +226,7 @@ def requantize(input, input_min, input_max, requested_output_min, requested_outp
     return jnp.clip(level, 0, 255).astype(np.uint8), jnp.asarray(out_low), jnp.asarray(out_high)
 
 
-@op("QuantizeDownAndShrinkRange")
+@op("QuantizeDownAndShrinkRange", check=_check_int32)
 def quantize_down_and_shrink_range(input, input_min, input_max, *, out_type=np.uint8):
     """Convert qint32 to quint8 of the range of its values.
 
@@ -249,8 +253,6 @@ def round_and_saturate(values: Any, dtype: Any) -> Any:
 
 def _channels(input: Any, input_min: Any, input_max: Any) -> tuple[Any, Any]:
     x = jnp.asarray(input)
-    if x.dtype != np.int32:
-        raise OpError(f"expected a qint32 tensor, got {x.dtype}")
     if x.ndim != 4:
         raise OpError(f"the input must have 4 dimensions, not {x.ndim}")
     shapes = {np.shape(input_min), np.shape(input_max)}
@@ -259,7 +261,7 @@ def _channels(input: Any, input_min: Any, input_max: Any) -> tuple[Any, Any]:
     return x, max_abs(input_min, input_max)
 
 
-@op("RequantizationRangePerChannel")
+@op("RequantizationRangePerChannel", check=_check_int32)
 def requantization_range_per_channel(input, input_min, input_max, *, clip_value_max):
     """Return the range of the values in a qint32 tensor, up to a limit.
 
@@ -275,7 +277,7 @@ def requantization_range_per_channel(input, input_min, input_max, *, clip_value_
     return jnp.where((lowest >= 0).all(), _F32(0), -high), high
 
 
-@op("RequantizePerChannel")
+@op("RequantizePerChannel", check=_check_int32)
 def requantize_per_channel(
     input, input_min, input_max, requested_output_min, requested_output_max, *, out_type=np.uint8
 ):
@@ -308,12 +310,7 @@ def _centered(x: Any, low: Any, high: Any) -> Any:
     return x.astype(_INT32) - zero_point(low, high, x.dtype)
 
 
-def _check_type(dtype: Any) -> None:
-    if np.dtype(dtype) != _INT32:
-        raise OpError(f"output dtype {np.dtype(dtype)}; TensorFlow has a kernel for qint32 only")
-
-
-@op("QuantizedMatMul", pattern=Pattern.CONTRACTION)
+@op("QuantizedMatMul", check=_check_output, pattern=Pattern.CONTRACTION)
 def quantized_mat_mul(
     a, b, min_a, max_a, min_b, max_b, *, Toutput=_INT32, transpose_a=False, transpose_b=False, Tactivation=_UINT8
 ):
@@ -322,7 +319,6 @@ def quantized_mat_mul(
     TF: core/kernels/quantized_matmul_op.cc.
     """
     del Tactivation
-    _check_type(Toutput)
     min_a, max_a, min_b, max_b = _ends(min_a=min_a, max_a=max_a, min_b=min_b, max_b=max_b)
     left, right = _centered(a, min_a, max_a), _centered(b, min_b, max_b)
     inner = (0 if transpose_a else 1), (1 if transpose_b else 0)
@@ -332,7 +328,7 @@ def quantized_mat_mul(
     return out, *product_range(min_a, max_a, a.dtype, min_b, max_b, b.dtype)
 
 
-@op("QuantizedConv2D", pattern=Pattern.CONTRACTION)
+@op("QuantizedConv2D", check=_check_output, pattern=Pattern.CONTRACTION)
 def quantized_conv2d(
     input,
     filter,
@@ -352,7 +348,6 @@ def quantized_conv2d(
 
     The padding represents 0; TensorFlow's does not if the range of the input is below 0.
     """
-    _check_type(out_type)
     min_input, max_input, min_filter, max_filter = _ends(
         min_input=min_input, max_input=max_input, min_filter=min_filter, max_filter=max_filter
     )
@@ -374,13 +369,12 @@ def quantized_conv2d(
     return out, *product_range(min_input, max_input, input.dtype, min_filter, max_filter, filter.dtype)
 
 
-@op("QuantizedMul")
+@op("QuantizedMul", check=_check_output)
 def quantized_mul(x, y, min_x, max_x, min_y, max_y, *, Toutput=_INT32):
     """Multiply quantized tensors with broadcasting.
 
     TF: core/kernels/quantized_mul_op.cc.
     """
-    _check_type(Toutput)
     min_x, max_x, min_y, max_y = _ends(min_x=min_x, max_x=max_x, min_y=min_y, max_y=max_y)
     out = lax.mul(*matched(_centered(x, min_x, max_x), _centered(y, min_y, max_y)))
     return out, *product_range(min_x, max_x, x.dtype, min_y, max_y, y.dtype)
@@ -392,13 +386,12 @@ def _sum_range(log2_margin: int, low_a: Any, high_a: Any, low_b: Any, high_b: An
     return -high, high
 
 
-@op("QuantizedAdd")
+@op("QuantizedAdd", check=_check_output)
 def quantized_add(x, y, min_x, max_x, min_y, max_y, *, Toutput=_INT32):
     """Add quantized tensors with broadcasting.
 
     TF: core/kernels/quantized_add_op.cc.
     """
-    _check_type(Toutput)
     min_x, max_x, min_y, max_y = _ends(min_x=min_x, max_x=max_x, min_y=min_y, max_y=max_y)
     low, high = _sum_range(14, min_x, max_x, min_y, max_y)
 
@@ -412,7 +405,7 @@ def quantized_add(x, y, min_x, max_x, min_y, max_y, *, Toutput=_INT32):
     return lax.add(*matched(term(x, min_x, max_x), term(y, min_y, max_y))), low, high
 
 
-@op("QuantizedBiasAdd")
+@op("QuantizedBiasAdd", check=_check_output)
 def quantized_bias_add(input, bias, min_input, max_input, min_bias, max_bias, *, out_type):
     """Add a bias along the last dimension.
 
@@ -421,7 +414,6 @@ def quantized_bias_add(input, bias, min_input, max_input, min_bias, max_bias, *,
     All elements are rounded to the nearest; TensorFlow rounds some down, depending on their position in its SIMD
     vectors.
     """
-    _check_type(out_type)
     min_input, max_input, min_bias, max_bias = _ends(
         min_input=min_input, max_input=max_input, min_bias=min_bias, max_bias=max_bias
     )
@@ -593,7 +585,7 @@ def quantized_instance_norm(
     return float_to_quantized(normed, y_min, y_max, x.dtype), y_min, y_max
 
 
-@op("QuantizedBatchNormWithGlobalNormalization")
+@op("QuantizedBatchNormWithGlobalNormalization", check=_check_output)
 def quantized_batch_norm_with_global_normalization(
     t,
     t_min,
@@ -621,8 +613,6 @@ def quantized_batch_norm_with_global_normalization(
 
     Fixed-point numbers have 11 fractional bits.
     """
-    if np.dtype(out_type) != _INT32:
-        raise OpError(f"out_type {np.dtype(out_type)}; TensorFlow has a kernel for qint32 only")
     t = jnp.asarray(t)
     if t.ndim != 4 or any(np.shape(vector) != (t.shape[3],) for vector in (m, v, beta, gamma)):
         raise OpError("t must have 4 dimensions, and m, v, beta and gamma one value for each of the last")
