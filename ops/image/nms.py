@@ -21,7 +21,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound, ensure_length, is_data_dependent
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.loops.shard_map import fori_loop, while_loop
-from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.registry import REQUIRED, Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, static_value
@@ -192,15 +192,19 @@ def _check(boxes: Any, scores: Any, limit: Any, threshold: Any) -> int | None:
 
 
 def _run(
+    *,
     boxes: Any,
     scores: Any,
-    limit: Any,
-    threshold: Any,
-    score_threshold: Any,
-    sigma: Any,
+    max_output_size: Any,
+    iou_threshold: Any,
     bound: int | DynamicShapes | None,
-    padded: bool,
+    score_threshold: Any = None,
+    soft_nms_sigma: Any = None,
+    pad_to_max_output_size: bool = False,
 ) -> tuple[Any, Any, Any]:
+    limit, threshold, sigma, padded = max_output_size, iou_threshold, soft_nms_sigma, pad_to_max_output_size
+    threshold = _F32(threshold) if isinstance(threshold, float) else threshold
+    score_threshold = jnp.finfo(scores.dtype).min if score_threshold is None else score_threshold
     count = _check(boxes, scores, limit, threshold)
     (allowed,) = dims(limit)
     if count is None or (padded and is_data_dependent(allowed)):
@@ -241,112 +245,41 @@ def _dynamic(
     return *truncate_rows(bound, lambda: valid, indices, chosen, of=(indices,)), valid
 
 
-@op("NonMaxSuppression")
-def non_max_suppression(boxes, scores, max_output_size: Static, *, iou_threshold=0.5, bound: Bound):
-    """Select boxes by score, dropping those that overlap.
+_BOXES = "boxes scores max_output_size:Static"
+_BOUND = {"bound:Bound": REQUIRED}
+_PADDED = {"pad_to_max_output_size": False, **_BOUND}
 
+
+@op("NonMaxSuppression", inputs=_BOXES, attributes={"iou_threshold": 0.5, **_BOUND})
+@op("NonMaxSuppressionV2", inputs=f"{_BOXES} iou_threshold", attributes=_BOUND)
+@op("NonMaxSuppressionV3", inputs=f"{_BOXES} iou_threshold score_threshold", attributes=_BOUND)
+def non_max_suppression(**operands):
+    """Select boxes of larger scores than a threshold, dropping those that overlap.
+
+    Boxes are two opposite corners each; those of larger intersection over union than ``iou_threshold`` are dropped.
     Traced inputs return at most ``max_output_size`` indices; -1 is the padding of results that leave jit.
-
-    Args:
-      boxes: float [boxes, 4], two opposite corners each.
-      iou_threshold: in [0, 1]; boxes of larger intersection over union are dropped.
     """
-    lowest = np.finfo(_F32).min
-    return _run(boxes, scores, max_output_size, _F32(iou_threshold), lowest, None, bound, False)[0]
+    return _run(**operands)[0]
 
 
-@op("NonMaxSuppressionV2")
-def non_max_suppression_v2(boxes, scores, max_output_size: Static, iou_threshold, *, bound: Bound):
-    """Select boxes by score, dropping those that overlap.
-
-    As `non_max_suppression`.
-
-    Args:
-      boxes: float [boxes, 4], two opposite corners each.
-      iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
-    """
-    lowest = jnp.finfo(scores.dtype).min
-    return _run(boxes, scores, max_output_size, iou_threshold, lowest, None, bound, False)[0]
-
-
-@op("NonMaxSuppressionV3")
-def non_max_suppression_v3(boxes, scores, max_output_size: Static, iou_threshold, score_threshold, *, bound: Bound):
-    """Select boxes by score, dropping those that overlap.
-
-    As `non_max_suppression`, without scores below a threshold.
-
-    Args:
-      boxes: float [boxes, 4], two opposite corners each.
-      iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
-      score_threshold: scalar; only larger scores are selected.
-    """
-    return _run(boxes, scores, max_output_size, iou_threshold, score_threshold, None, bound, False)[0]
-
-
-@op("NonMaxSuppressionV4")
-def non_max_suppression_v4(
-    boxes,
-    scores,
-    max_output_size: Static,
-    iou_threshold,
-    score_threshold,
-    *,
-    pad_to_max_output_size=False,
-    bound: Bound,
-):
-    """Select boxes by score, dropping those that overlap, and count them.
-
-    As `non_max_suppression`.
-
-    Args:
-      boxes: float [boxes, 4], two opposite corners each.
-      iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
-      score_threshold: scalar; only larger scores are selected.
-    """
-    args = (boxes, scores, max_output_size, iou_threshold, score_threshold, None, bound, pad_to_max_output_size)
-    indices, _, valid = _run(*args)
+@op("NonMaxSuppressionV4", inputs=f"{_BOXES} iou_threshold score_threshold", attributes=_PADDED)
+def non_max_suppression_v4(**operands):
+    """Select boxes by score as `non_max_suppression`, and count them."""
+    indices, _, valid = _run(**operands)
     return indices, valid
 
 
-@op("NonMaxSuppressionV5")
-def non_max_suppression_v5(
-    boxes,
-    scores,
-    max_output_size: Static,
-    iou_threshold,
-    score_threshold,
-    soft_nms_sigma,
-    *,
-    pad_to_max_output_size=False,
-    bound: Bound,
-):
-    """Select boxes by score, dropping or lowering those that overlap.
-
-    As `non_max_suppression`; soft suppression if ``soft_nms_sigma`` is positive.
-
-    Args:
-      boxes: float [boxes, 4], two opposite corners each.
-      iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
-      score_threshold: scalar; only larger scores are selected.
-      soft_nms_sigma: scalar; if positive, scores are lowered instead of dropping boxes.
-    """
-    args = (boxes, scores, max_output_size, iou_threshold, score_threshold)
-    return _run(*args, soft_nms_sigma, bound, pad_to_max_output_size)
+@op("NonMaxSuppressionV5", inputs=f"{_BOXES} iou_threshold score_threshold soft_nms_sigma", attributes=_PADDED)
+def non_max_suppression_v5(**operands):
+    """Select boxes as `non_max_suppression`; a positive sigma lowers scores instead."""
+    return _run(**operands)
 
 
 @op("NonMaxSuppressionWithOverlaps")
 def non_max_suppression_with_overlaps(
     overlaps, scores, max_output_size: Static, overlap_threshold, score_threshold, *, bound: Bound
 ):
-    """Select boxes by score, dropping those of large given overlap.
-
-    As `non_max_suppression`.
-
-    Args:
-      overlaps: float [boxes, boxes], the pairwise similarity.
-      overlap_threshold: scalar; boxes of larger overlap are dropped.
-      score_threshold: scalar; only larger scores are selected.
-    """
+    """Select boxes as `non_max_suppression`, by their pairwise overlaps."""
     if overlaps.ndim != 2 or overlaps.shape[0] != overlaps.shape[1]:
         raise OpError(f"overlaps must be a square matrix, not of shape {tuple(overlaps.shape)}")
     if int(max_output_size) < 0:
@@ -375,10 +308,6 @@ def combined_non_max_suppression(
     """Suppress boxes per class, and select the best of each image.
 
     Of equal scores, the lower class and then the lower index is selected first; TensorFlow's order is unspecified.
-
-    Args:
-      iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
-      score_threshold: scalar; only larger scores are selected.
 
     Returns:
       Boxes [batch, size, 4], scores and classes [batch, size], padded with 0, and their number [batch].
