@@ -12,8 +12,7 @@ TF: core/kernels/mkl/mkl_qmatmul_op.cc.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,7 +21,7 @@ from jax import lax
 
 from tf2jax_lite.ops.common.integer_convolution import integer_convolution
 from tf2jax_lite.ops.common.precision import product, quotient
-from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.registry import REQUIRED, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 
@@ -30,7 +29,6 @@ from .tf1 import max_abs, round_and_saturate, scalar
 
 _F32 = np.float32
 _INT32, _UINT8, _INT8 = np.dtype(np.int32), np.dtype(np.uint8), np.dtype(np.int8)
-_ONES = (1, 1, 1, 1)
 _LIMITS = {_UINT8: _F32(255), _INT8: _F32(127)}
 """The integer of each dtype that represents the end of a range."""
 
@@ -110,42 +108,14 @@ def output_and_range(
     return out, jnp.asarray(low), jnp.asarray(high)
 
 
-def _convolve(
-    input: Any,
-    filter: Any,
-    ranges: Sequence[Any],
-    strides: Sequence[int],
-    padding: str,
-    dilations: Sequence[int],
-    padding_list: Sequence[int] = (),
-    *,
-    depthwise: bool = False,
-) -> tuple[Any, np.dtype, tuple[Any, Any], tuple[Any, Any]]:
-    """Return first arguments of `output_and_range`: products, dtype and both ranges."""
-    images, kernel = jnp.asarray(input), jnp.asarray(filter)
-    check_operands(images, kernel)
-    if images.ndim != 4 or kernel.ndim != 4 or images.shape[3] != kernel.shape[2]:
-        raise OpError(f"shapes {images.shape} and {kernel.shape} are not those of images and a filter")
-    if any(len(v) != 4 or v[0] != 1 or v[3] != 1 for v in (strides, dilations)):
-        raise UnsupportedAttributeError(f"strides {list(strides)} and dilations {list(dilations)}")
-    if padding not in ("SAME", "VALID") or len(padding_list) not in (0, 8):
-        raise UnsupportedAttributeError(f"padding {padding!r} with padding_list {list(padding_list)}")
-    first, second = _ends("input", *ranges[:2]), _ends("filter", *ranges[2:])
-    channels = kernel.shape[2] * kernel.shape[3] if depthwise else kernel.shape[3]
-    if np.shape(second[0]) not in ((), (channels,)) or np.shape(first[0]) != ():
-        raise OpError(f"{np.size(second[0])} ranges do not fit {channels} channels")
-    groups = images.shape[3] if depthwise else 1
-    total = integer_convolution(
-        images.astype(_INT32),
-        kernel.astype(_INT32).reshape(*kernel.shape[:2], 1, channels) if depthwise else kernel.astype(_INT32),
-        tuple(strides[1:3]),
-        [(padding_list[i], padding_list[i + 1]) for i in (2, 4)] if padding_list else padding,
-        rhs_dilation=tuple(dilations[1:3]),
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        feature_group_count=groups,
-        preferred_element_type=_INT32,
-    )
-    return total, images.dtype, first, second
+_OF_CONVOLUTION = "min_input max_input min_filter max_filter"
+_OF_PRODUCT = "min_a max_a min_b max_b"
+_FROZEN = ("min_freezed_output", "max_freezed_output")
+
+
+def _frozen(given: Mapping[str, Any]) -> tuple[Any, Any] | None:
+    """Return the range of 8-bit results, the last two inputs of ops that requantize."""
+    return (given[_FROZEN[0]], given[_FROZEN[1]]) if _FROZEN[0] in given else None
 
 
 def _register_convolution(
@@ -158,25 +128,44 @@ def _register_convolution(
     default: np.dtype = _INT32,
 ) -> None:
     """Register a convolution; 8-bit results (``default``) have a range as last inputs."""
-    ends = ("min_input", "max_input", "min_filter", "max_filter")
-    frozen = () if default == _INT32 else ("min_freezed_output", "max_freezed_output")
-    inputs = ("input", "filter", *(["bias"] if bias else []), *ends, *frozen)
+    inputs = f"input filter {'bias' if bias else ''} {_OF_CONVOLUTION} {'' if default == _INT32 else ' '.join(_FROZEN)}"
+    attributes = {"out_type": default, "strides": REQUIRED, "padding": REQUIRED, "dilations": (1, 1, 1, 1)}
 
-    def call(*args, out_type=default, strides, padding, dilations=_ONES, padding_list=()):
+    @op(
+        name,
+        inputs=inputs,
+        attributes=attributes | ({"padding_list": ()} if padding_list else {}),
+        pattern=Pattern.CONTRACTION,
+    )
+    def call(*, input, filter, out_type, strides, padding, dilations, padding_list=(), bias=None, **given):
         """Convolve quantized images; filters may have a range for each channel."""
-        given = dict(zip(inputs, args, strict=True))
-        ranges = [given[end] for end in ends]
-        products = _convolve(
-            given["input"], given["filter"], ranges, strides, padding, dilations, padding_list, depthwise=depthwise
+        images, kernel = jnp.asarray(input), jnp.asarray(filter)
+        check_operands(images, kernel)
+        if images.ndim != 4 or kernel.ndim != 4 or images.shape[3] != kernel.shape[2]:
+            raise OpError(f"shapes {images.shape} and {kernel.shape} are not those of images and a filter")
+        if any(len(v) != 4 or v[0] != 1 or v[3] != 1 for v in (strides, dilations)):
+            raise UnsupportedAttributeError(f"strides {list(strides)} and dilations {list(dilations)}")
+        if padding not in ("SAME", "VALID") or len(padding_list) not in (0, 8):
+            raise UnsupportedAttributeError(f"padding {padding!r} with padding_list {list(padding_list)}")
+        first = _ends("input", given["min_input"], given["max_input"])
+        second = _ends("filter", given["min_filter"], given["max_filter"])
+        channels = kernel.shape[2] * kernel.shape[3] if depthwise else kernel.shape[3]
+        if np.shape(second[0]) not in ((), (channels,)) or np.shape(first[0]) != ():
+            raise OpError(f"{np.size(second[0])} ranges do not fit {channels} channels")
+        kernel = kernel.astype(_INT32)
+        total = integer_convolution(
+            images.astype(_INT32),
+            kernel.reshape(*kernel.shape[:2], 1, channels) if depthwise else kernel,
+            tuple(strides[1:3]),
+            [(padding_list[i], padding_list[i + 1]) for i in (2, 4)] if padding_list else padding,
+            rhs_dilation=tuple(dilations[1:3]),
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=images.shape[3] if depthwise else 1,
+            preferred_element_type=_INT32,
         )
-        limits = (given[frozen[0]], given[frozen[1]]) if frozen else None
-        return output_and_range(*products, out_type, bias=given.get("bias"), relu=relu, frozen=limits)
-
-    signature = inspect.signature(call)
-    attributes = list(signature.parameters.values())[1 : None if padding_list else -1]
-    parameters = [inspect.Parameter(i, inspect.Parameter.POSITIONAL_OR_KEYWORD) for i in inputs]
-    call.__signature__ = signature.replace(parameters=[*parameters, *attributes])  # type: ignore[attr-defined]
-    op(name, pattern=Pattern.CONTRACTION)(call)
+        return output_and_range(
+            total, images.dtype, first, second, out_type, bias=bias, relu=relu, frozen=_frozen(given)
+        )
 
 
 _register_convolution("QuantizedConv2DPerChannel", padding_list=False)
@@ -195,59 +184,42 @@ _register_convolution(
 )
 
 
+_ATTRIBUTES = {"transpose_a": False, "transpose_b": False, "input_quant_mode": "MIN_FIRST"}
+
+
 def _product(
-    a: Any,
-    b: Any,
-    bias: Any,
-    ends: Sequence[Any],
-    out_type: Any,
-    *,
-    mode: str,
-    transposed: tuple[bool, bool],
-    relu: bool = False,
-    frozen: tuple[Any, Any] | None = None,
+    *, a: Any, b: Any, bias: Any, Toutput: Any, input_quant_mode: str, relu: bool = False, **given: Any
 ) -> tuple[Any, Any, Any]:
     """Multiply, add the bias, and convert to the output dtype; return also the range."""
-    if mode not in ("MIN_FIRST", "SCALED"):
-        raise UnsupportedAttributeError(f"input_quant_mode {mode!r} is neither MIN_FIRST nor SCALED")
+    if input_quant_mode not in ("MIN_FIRST", "SCALED"):
+        raise UnsupportedAttributeError(f"input_quant_mode {input_quant_mode!r} is neither MIN_FIRST nor SCALED")
     left, right = jnp.asarray(a), jnp.asarray(b)
     check_operands(left, right)
-    inner = (0 if transposed[0] else 1), (1 if transposed[1] else 0)
+    inner = (0 if given["transpose_a"] else 1), (1 if given["transpose_b"] else 0)
     if left.ndim != 2 or right.ndim != 2 or left.shape[inner[0]] != right.shape[inner[1]]:
         raise OpError(f"shapes {left.shape} and {right.shape} are not those of two matrices to multiply")
-    names = ("min_a", "max_a", "min_b", "max_b")
-    min_a, max_a, min_b, max_b = (scalar(name, end) for name, end in zip(names, ends, strict=True))
+    min_a, max_a, min_b, max_b = (scalar(name, given[name]) for name in _OF_PRODUCT.split())
     dimensions = (((inner[0],), (inner[1],)), ((), ()))
     right = right.astype(_INT32)
     total = lax.dot_general(left.astype(_INT32), right, dimensions, preferred_element_type=_INT32)
     span = None
-    if mode == "MIN_FIRST":
+    if input_quant_mode == "MIN_FIRST":
         span = jnp.asarray(max_a - min_a)
         if jnp.asarray(bias).dtype == _F32:  # the lower end of the range times the columns' sums
             correction = quotient(right.sum(inner[1]).astype(_F32) * max_abs(min_b, max_b), _F32(127))
             bias = jnp.asarray(bias) + jnp.asarray(min_a) * correction
-    return output_and_range(
-        total, left.dtype, (min_a, max_a), (min_b, max_b), out_type, bias=bias, relu=relu, frozen=frozen, span=span
-    )
+    ranges = (min_a, max_a), (min_b, max_b)
+    return output_and_range(total, left.dtype, *ranges, Toutput, bias=bias, relu=relu, frozen=_frozen(given), span=span)
 
 
 def _register_product(name: str, *, relu: bool = False, default: np.dtype = _INT32) -> None:
     """Register a product with a bias; 8-bit results have a range, the last two inputs."""
-    inputs = ("a", "b", "bias", "min_a", "max_a", "min_b", "max_b")
-    inputs += () if default == _INT32 else ("min_freezed_output", "max_freezed_output")
+    inputs = f"a b bias {_OF_PRODUCT} {'' if default == _INT32 else ' '.join(_FROZEN)}"
 
-    def call(*args, Toutput=default, transpose_a=False, transpose_b=False, input_quant_mode="MIN_FIRST"):
+    @op(name, inputs=inputs, attributes={"Toutput": default, **_ATTRIBUTES}, pattern=Pattern.CONTRACTION)
+    def call(**operands):
         """Multiply quantized matrices and add a bias."""
-        a, b, bias, *ends = args
-        frozen, transposed = tuple(ends[4:]) or None, (transpose_a, transpose_b)
-        options: dict[str, Any] = {"mode": input_quant_mode, "transposed": transposed, "relu": relu, "frozen": frozen}
-        return _product(a, b, bias, ends[:4], Toutput, **options)
-
-    signature = inspect.signature(call)
-    attributes = list(signature.parameters.values())[1:]
-    parameters = [inspect.Parameter(i, inspect.Parameter.POSITIONAL_OR_KEYWORD) for i in inputs]
-    call.__signature__ = signature.replace(parameters=[*parameters, *attributes])  # type: ignore[attr-defined]
-    op(name, pattern=Pattern.CONTRACTION)(call)
+        return _product(**operands, relu=relu)
 
 
 _register_product("QuantizedMatMulWithBias")
@@ -256,24 +228,12 @@ _register_product("QuantizedMatMulWithBiasAndRequantize", default=_UINT8)
 _register_product("QuantizedMatMulWithBiasAndReluAndRequantize", relu=True, default=_UINT8)
 
 
-@op("QuantizedMatMulWithBiasAndDequantize", pattern=Pattern.CONTRACTION)
-def quantized_mat_mul_with_bias_and_dequantize(
-    a,
-    b,
-    bias,
-    min_a,
-    max_a,
-    min_b,
-    max_b,
-    min_freezed_output,
-    max_freezed_output,
-    *,
-    Toutput,
-    transpose_a=False,
-    transpose_b=False,
-    input_quant_mode="MIN_FIRST",
-):
+@op(
+    "QuantizedMatMulWithBiasAndDequantize",
+    inputs=f"a b bias {_OF_PRODUCT} {' '.join(_FROZEN)}",
+    attributes={"Toutput": REQUIRED, **_ATTRIBUTES},
+    pattern=Pattern.CONTRACTION,
+)
+def quantized_mat_mul_with_bias_and_dequantize(**operands):
     """Multiply quantized matrices, add a bias, and return floats."""
-    del min_freezed_output, max_freezed_output
-    ends, transposed = (min_a, max_a, min_b, max_b), (transpose_a, transpose_b)
-    return _product(a, b, bias, ends, Toutput, mode=input_quant_mode, transposed=transposed)[0]
+    return _product(**{name: value for name, value in operands.items() if name not in _FROZEN})[0]

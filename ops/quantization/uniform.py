@@ -8,8 +8,8 @@ TF: core/kernels/uniform_quant_ops.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +17,7 @@ from jax import lax
 
 from tf2jax_lite.ops.common.integer_convolution import integer_convolution
 from tf2jax_lite.ops.common.precision import product, quotient
-from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.registry import REQUIRED, op
 from tf2jax_lite.ops.xla.protos import fields
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
@@ -147,75 +147,76 @@ def uniform_dequantize(
     return product((x.astype(np.int32) - zero).astype(np.float32), scale).astype(np.dtype(Tout))
 
 
-@op("UniformRequantize")
-def uniform_requantize(
-    input,
-    input_scales,
-    input_zero_points,
-    output_scales,
-    output_zero_points,
-    *,
-    Tout,
-    input_quantization_min_val,
-    input_quantization_max_val,
-    output_quantization_min_val,
-    output_quantization_max_val,
-    input_quantization_axis=-1,
-    output_quantization_axis=-1,
-):
-    """Convert quantized integers to another scale and zero point.
+class _Quantization(NamedTuple):
+    """Quantization of an operand or a result, from inputs and attributes with its name as prefix."""
 
-    TF: core/kernels/uniform_quant_ops/uniform_requantize_op.cc.
-    """
-    x = jnp.asarray(input)
-    axes = input_quantization_axis, output_quantization_axis
+    scales: Any
+    zero_points: Any
+    quantization_axis: int
+    quantization_min_val: int
+    quantization_max_val: int
+
+    def parameters(self, shape: tuple[Any, ...]) -> tuple[Any, Any]:
+        return parameters(shape, self.scales, self.zero_points, self.quantization_axis)
+
+    def clamped(self, x: Any, dtype: Any) -> Any:
+        return clamped(x, self.quantization_min_val, self.quantization_max_val, dtype)
+
+    def check_axis(self, name: str, *allowed: int) -> None:
+        axis = self.quantization_axis
+        if axis not in (-1, *allowed):
+            raise OpError(f"{name}_quantization_axis is {axis}; it must be -1" + "".join(f" or {a}" for a in allowed))
+
+
+def _quantization(given: Mapping[str, Any], name: str) -> _Quantization:
+    return _Quantization(*(given[f"{name}_{field}"] for field in _Quantization._fields))
+
+
+def _inputs(*names: str) -> str:
+    return " ".join(f"{name}_scales {name}_zero_points" for name in names)
+
+
+def _attributes(*names: str) -> dict[str, Any]:
+    ends = {f"{name}_quantization_{end}_val": REQUIRED for name in names for end in ("min", "max")}
+    return {**ends, **{f"{name}_quantization_axis": -1 for name in names}}
+
+
+@op(
+    "UniformRequantize",
+    inputs=f"input {_inputs('input', 'output')}",
+    attributes={"Tout": REQUIRED, **_attributes("input", "output")},
+)
+def uniform_requantize(*, input, Tout, **given):
+    """Convert quantized integers to another scale and zero point."""
+    x, source, output = jnp.asarray(input), _quantization(given, "input"), _quantization(given, "output")
+    axes = source.quantization_axis, output.quantization_axis
     if min(axes) >= 0 and axes[0] != axes[1]:
         raise OpError(f"quantization axes {axes[0]} and {axes[1]} differ")
-    scale, zero = parameters(x.shape, input_scales, input_zero_points, input_quantization_axis)
-    out_scale, out_zero = parameters(x.shape, output_scales, output_zero_points, output_quantization_axis)
+    scale, zero = source.parameters(x.shape)
+    out_scale, out_zero = output.parameters(x.shape)
     out = rescaled(x.astype(np.int32) - zero, *multiplier(scale, over=out_scale)) + out_zero
-    return clamped(out, output_quantization_min_val, output_quantization_max_val, Tout)
+    return output.clamped(out, Tout)
 
 
-@op("UniformQuantizedAdd")
-def uniform_quantized_add(
-    lhs,
-    rhs,
-    lhs_scales,
-    lhs_zero_points,
-    rhs_scales,
-    rhs_zero_points,
-    output_scales,
-    output_zero_points,
-    *,
-    lhs_quantization_min_val,
-    lhs_quantization_max_val,
-    rhs_quantization_min_val,
-    rhs_quantization_max_val,
-    output_quantization_min_val,
-    output_quantization_max_val,
-    lhs_quantization_axis=-1,
-    rhs_quantization_axis=-1,
-    output_quantization_axis=-1,
-):
-    """Add quantized tensors in the scale of the result, with broadcasting.
+_BINARY = f"lhs rhs {_inputs('lhs', 'rhs', 'output')}"
 
-    TF: core/kernels/uniform_quant_ops/uniform_quantized_add_op.cc.
-    """
-    lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
+
+@op("UniformQuantizedAdd", inputs=_BINARY, attributes=_attributes("lhs", "rhs", "output"))
+def uniform_quantized_add(*, lhs, rhs, **given):
+    """Add quantized tensors in the scale of the result, with broadcasting."""
+    lhs, rhs, output = jnp.asarray(lhs), jnp.asarray(rhs), _quantization(given, "output")
     shape = jnp.broadcast_shapes(lhs.shape, rhs.shape)
-    out_scale, out_zero = parameters(shape, output_scales, output_zero_points, output_quantization_axis)
+    out_scale, out_zero = output.parameters(shape)
 
-    def term(x: Any, scales: Any, zero_points: Any, axis: int) -> Any:
-        if axis >= 0 and output_quantization_axis >= 0 and x.ndim - axis != len(shape) - output_quantization_axis:
+    def term(x: Any, name: str) -> Any:
+        own = _quantization(given, name)
+        axis, out_axis = own.quantization_axis, output.quantization_axis
+        if axis >= 0 and out_axis >= 0 and x.ndim - axis != len(shape) - out_axis:
             raise OpError("quantization axes of an operand and of the result must match")
-        scale, zero = parameters(x.shape, scales, zero_points, axis)
+        scale, zero = own.parameters(x.shape)
         return rescaled(x - zero, *multiplier(scale, over=out_scale))
 
-    total = term(lhs, lhs_scales, lhs_zero_points, lhs_quantization_axis) + term(
-        rhs, rhs_scales, rhs_zero_points, rhs_quantization_axis
-    )
-    return clamped(total + out_zero, output_quantization_min_val, output_quantization_max_val, lhs.dtype)
+    return output.clamped(term(lhs, "lhs") + term(rhs, "rhs") + out_zero, lhs.dtype)
 
 
 @op("UniformQuantizedClipByValue")
@@ -259,62 +260,36 @@ def _dot(lhs: Any, rhs: Any) -> Any:
     return lax.dot_general(lhs, rhs, (((1,), (0,)), ((), ())), preferred_element_type=np.dtype(np.int32))
 
 
-def _per_tensor(name: str, axis: int, *allowed: int) -> None:
-    if axis not in (-1, *allowed):
-        raise OpError(f"{name} is {axis}; it must be -1" + "".join(f" or {a}" for a in allowed))
-
-
-@op("UniformQuantizedDot")
-def uniform_quantized_dot(
-    lhs,
-    rhs,
-    lhs_scales,
-    lhs_zero_points,
-    rhs_scales,
-    rhs_zero_points,
-    output_scales,
-    output_zero_points,
-    *,
-    Tout,
-    lhs_quantization_min_val,
-    lhs_quantization_max_val,
-    rhs_quantization_min_val,
-    rhs_quantization_max_val,
-    output_quantization_min_val,
-    output_quantization_max_val,
-    lhs_quantization_axis=-1,
-    rhs_quantization_axis=-1,
-    output_quantization_axis=-1,
-):
+@op(
+    "UniformQuantizedDot",
+    inputs=_BINARY,
+    attributes={"Tout": REQUIRED, **_attributes("lhs", "rhs", "output")},
+)
+def uniform_quantized_dot(*, lhs, rhs, Tout, **given):
     """Multiply quantized matrices."""
-    _per_tensor("lhs_quantization_axis", lhs_quantization_axis)
-    _per_tensor("rhs_quantization_axis", rhs_quantization_axis, 1)
-    _per_tensor("output_quantization_axis", output_quantization_axis, 1)
+    left, right, output = (_quantization(given, name) for name in ("lhs", "rhs", "output"))
+    left.check_axis("lhs")
+    right.check_axis("rhs", 1)
+    output.check_axis("output", 1)
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
-    scale, zero = parameters(lhs.shape, lhs_scales, lhs_zero_points, -1)
-    rhs_scale, rhs_zero = parameters(rhs.shape, rhs_scales, rhs_zero_points, rhs_quantization_axis)
+    scale, zero = left.parameters(lhs.shape)
+    rhs_scale, rhs_zero = right.parameters(rhs.shape)
     total = _dot(_centered(lhs, zero), _centered(rhs, rhs_zero))
-    out_scale, out_zero = parameters(total.shape, output_scales, output_zero_points, output_quantization_axis)
-    out = rescaled(total, *multiplier(scale, rhs_scale, over=out_scale)) + out_zero
-    return clamped(out, output_quantization_min_val, output_quantization_max_val, Tout)
+    out_scale, out_zero = output.parameters(total.shape)
+    return output.clamped(rescaled(total, *multiplier(scale, rhs_scale, over=out_scale)) + out_zero, Tout)
 
 
-@op("UniformQuantizedDotHybrid")
-def uniform_quantized_dot_hybrid(
-    lhs,
-    rhs,
-    rhs_scales,
-    rhs_zero_points,
-    *,
-    Tout,
-    rhs_quantization_min_val,
-    rhs_quantization_max_val,
-    rhs_quantization_axis=-1,
-):
+@op(
+    "UniformQuantizedDotHybrid",
+    inputs=f"lhs rhs {_inputs('rhs')}",
+    attributes={"Tout": REQUIRED, **_attributes("rhs")},
+)
+def uniform_quantized_dot_hybrid(*, lhs, rhs, Tout, **given):
     """Quantize a float matrix row by row and multiply by a quantized one."""
-    _per_tensor("rhs_quantization_axis", rhs_quantization_axis, 1)
+    right = _quantization(given, "rhs")
+    right.check_axis("rhs", 1)
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
-    rhs_scale, rhs_zero = parameters(rhs.shape, rhs_scales, rhs_zero_points, rhs_quantization_axis)
+    rhs_scale, rhs_zero = right.parameters(rhs.shape)
     values, scale, _ = _quantized_rows(lhs, (1,))
     out = _dot(values, _centered(rhs, rhs_zero)).astype(np.float32)
     return product(product(out, scale), rhs_scale).astype(np.dtype(Tout))
@@ -402,101 +377,54 @@ class _Convolution:
         )
 
 
-@op("UniformQuantizedConvolution")
-def uniform_quantized_convolution(
-    lhs,
-    rhs,
-    lhs_scales,
-    lhs_zero_points,
-    rhs_scales,
-    rhs_zero_points,
-    output_scales,
-    output_zero_points,
-    *,
-    Tout,
-    padding,
-    lhs_quantization_min_val,
-    lhs_quantization_max_val,
-    rhs_quantization_min_val,
-    rhs_quantization_max_val,
-    output_quantization_min_val,
-    output_quantization_max_val,
-    window_strides=(),
-    explicit_padding=(),
-    lhs_dilation=(),
-    rhs_dilation=(),
-    batch_group_count=1,
-    feature_group_count=1,
-    dimension_numbers="",
-    lhs_quantization_axis=-1,
-    rhs_quantization_axis=-1,
-    output_quantization_axis=-1,
-):
+_CONVOLUTION = {
+    "padding": REQUIRED,
+    "window_strides": (),
+    "explicit_padding": (),
+    "lhs_dilation": (),
+    "rhs_dilation": (),
+    "batch_group_count": 1,
+    "feature_group_count": 1,
+    "dimension_numbers": "",
+}
+
+
+@op(
+    "UniformQuantizedConvolution",
+    inputs=_BINARY,
+    attributes={"Tout": REQUIRED, **_CONVOLUTION, **_attributes("lhs", "rhs", "output")},
+)
+def uniform_quantized_convolution(*, lhs, rhs, Tout, **given):
     """Convolve quantized arrays."""
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
-    convolve = _Convolution(
-        lhs,
-        rhs,
-        padding=padding,
-        window_strides=window_strides,
-        explicit_padding=explicit_padding,
-        lhs_dilation=lhs_dilation,
-        rhs_dilation=rhs_dilation,
-        batch_group_count=batch_group_count,
-        feature_group_count=feature_group_count,
-        dimension_numbers=dimension_numbers,
-    )
+    convolve = _Convolution(lhs, rhs, **{name: given[name] for name in _CONVOLUTION})
     channel = convolve.numbers.out_spec[1]
-    _per_tensor("lhs_quantization_axis", lhs_quantization_axis)
-    _per_tensor("rhs_quantization_axis", rhs_quantization_axis, convolve.numbers.rhs_spec[0])
-    _per_tensor("output_quantization_axis", output_quantization_axis, channel)
-    scale, zero = parameters(lhs.shape, lhs_scales, lhs_zero_points, -1)
-    _, rhs_zero = parameters(rhs.shape, rhs_scales, rhs_zero_points, rhs_quantization_axis)
+    left, right, output = (_quantization(given, name) for name in ("lhs", "rhs", "output"))
+    left.check_axis("lhs")
+    right.check_axis("rhs", convolve.numbers.rhs_spec[0])
+    output.check_axis("output", channel)
+    scale, zero = left.parameters(lhs.shape)
+    _, rhs_zero = right.parameters(rhs.shape)
     # Padding with 0 after subtraction: the zero point is padded.
     total = convolve(_centered(lhs, zero), _centered(rhs, rhs_zero))
-    rhs_scale = along(rhs_scales, channel if rhs_quantization_axis >= 0 else -1, total.ndim)
-    out_scale, out_zero = parameters(total.shape, output_scales, output_zero_points, output_quantization_axis)
-    out = rescaled(total, *multiplier(scale, rhs_scale, over=out_scale)) + out_zero
-    return clamped(out, output_quantization_min_val, output_quantization_max_val, Tout)
+    rhs_scale = along(right.scales, channel if right.quantization_axis >= 0 else -1, total.ndim)
+    out_scale, out_zero = output.parameters(total.shape)
+    return output.clamped(rescaled(total, *multiplier(scale, rhs_scale, over=out_scale)) + out_zero, Tout)
 
 
-@op("UniformQuantizedConvolutionHybrid")
-def uniform_quantized_convolution_hybrid(
-    lhs,
-    rhs,
-    rhs_scales,
-    rhs_zero_points,
-    *,
-    Tout,
-    padding,
-    rhs_quantization_min_val,
-    rhs_quantization_max_val,
-    window_strides=(),
-    explicit_padding=(),
-    lhs_dilation=(),
-    rhs_dilation=(),
-    batch_group_count=1,
-    feature_group_count=1,
-    dimension_numbers="",
-    rhs_quantization_axis=-1,
-):
+@op(
+    "UniformQuantizedConvolutionHybrid",
+    inputs=f"lhs rhs {_inputs('rhs')}",
+    attributes={"Tout": REQUIRED, **_CONVOLUTION, **_attributes("rhs")},
+)
+def uniform_quantized_convolution_hybrid(*, lhs, rhs, Tout, batch_group_count, **given):
     """Quantize float images one by one and convolve by a quantized filter."""
-    lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
-    convolve = _Convolution(
-        lhs,
-        rhs,
-        padding=padding,
-        window_strides=window_strides,
-        explicit_padding=explicit_padding,
-        lhs_dilation=lhs_dilation,
-        rhs_dilation=rhs_dilation,
-        batch_group_count=batch_group_count,
-        feature_group_count=feature_group_count,
-        dimension_numbers=dimension_numbers,
-    )
+    lhs, rhs, right = jnp.asarray(lhs), jnp.asarray(rhs), _quantization(given, "rhs")
+    options = {name: given[name] for name in _CONVOLUTION if name in given}
+    convolve = _Convolution(lhs, rhs, batch_group_count=batch_group_count, **options)
     batch, channel = convolve.numbers.out_spec[:2]
-    _per_tensor("rhs_quantization_axis", rhs_quantization_axis, convolve.numbers.rhs_spec[0])
-    _, rhs_zero = parameters(rhs.shape, rhs_scales, rhs_zero_points, rhs_quantization_axis)
+    right.check_axis("rhs", convolve.numbers.rhs_spec[0])
+    _, rhs_zero = right.parameters(rhs.shape)
     batch_axis = convolve.numbers.lhs_spec[0]
     values, scale, _ = _quantized_rows(lhs, tuple(i for i in range(lhs.ndim) if i != batch_axis))
     total = convolve(values, _centered(rhs, rhs_zero))
@@ -506,5 +434,5 @@ def uniform_quantized_convolution_hybrid(
     order = (batch, channel) if batch < channel else (channel, batch)
     shape = tuple(total.shape[i] if i in order else 1 for i in range(total.ndim))
     scale = (part.T if batch < channel else part).reshape(shape)
-    rhs_scale = along(rhs_scales, channel if rhs_quantization_axis >= 0 else -1, total.ndim)
+    rhs_scale = along(right.scales, channel if right.quantization_axis >= 0 else -1, total.ndim)
     return product(product(total.astype(np.float32), scale), rhs_scale).astype(np.dtype(Tout))
