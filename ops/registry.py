@@ -21,6 +21,7 @@ import functools
 import importlib
 import inspect
 import threading
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -134,7 +135,16 @@ _lock = threading.Lock()
 _overrides: Scoped[Op] = Scoped("op_overrides")
 
 
-def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> Op:
+def _make_op(
+    name: str,
+    fn: Callable[..., Any],
+    *,
+    inputs: str | None = None,
+    attributes: Mapping[str, Any] = types.MappingProxyType({}),
+    **options: Any,
+) -> Op:
+    if inputs is not None:
+        fn = _with_signature(fn, inputs, attributes)
     function = inspect.unwrap(fn)
     code = getattr(function, "__code__", None)
     source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
@@ -150,13 +160,13 @@ def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> O
         for parameter, found in parameters.items()
         if found.annotation is not found.empty
     }
-    inputs, keywords = _by_kind(parameters, f"op {name!r} ({source})")
-    needs_context = bool(inputs) and markers.get(inputs[0]) is Marker.CONTEXT
+    positional, keywords = _by_kind(parameters, f"op {name!r} ({source})")
+    needs_context = bool(positional) and markers.get(positional[0]) is Marker.CONTEXT
     if needs_context:
-        markers[inputs.pop(0)] = None
+        markers[positional.pop(0)] = None
     with_marker = [(parameter, marker) for parameter, marker in markers.items() if marker is not None]
     for parameter, marker in with_marker:
-        if parameter not in (inputs if marker in _OF_INPUTS else keywords):
+        if parameter not in (positional if marker in _OF_INPUTS else keywords):
             kind = "an input" if marker in _OF_INPUTS else "a keyword-only parameter"
             raise RegistrationError(f"op {name!r} ({source}): {marker.name} {parameter!r} is not {kind}.")
 
@@ -173,7 +183,7 @@ def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> O
         name=name,
         fn=fn,
         source=source,
-        inputs=tuple(inputs),
+        inputs=tuple(positional),
         varargs=any(p.kind is p.VAR_POSITIONAL for p in parameters.values()),
         attrs=frozenset(attrs),
         required_attrs=frozenset(k for k in attrs if parameters[k].default is inspect.Parameter.empty),
@@ -250,17 +260,14 @@ def _with_signature(fn: Callable[..., Any], inputs: str, attributes: Mapping[str
     return call
 
 
-def op(
-    *names: str, inputs: str | None = None, attributes: Mapping[str, Any] | None = None, **options: Any
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def op(*names: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function as the implementation of TensorFlow ops.
 
     Args:
       *names: the op names; several where TensorFlow has several names for one signature.
-      inputs: names of the inputs of one of the ops that share the function, such as ``"input sizes:Static"``; by
-        default, the function's signature is the OpDef. The function is called with a keyword for each parameter.
-      attributes: default of each attribute, or `REQUIRED`; of other keywords by ``"key:Key"``.
-      **options: see `traits.OpOptions`.
+      **options: see `traits.OpOptions`. For ops that share a function, ``inputs`` are the names of one op's inputs, as
+        ``"input sizes:Static"``, and ``attributes`` the default of each attribute or `REQUIRED`, of other keywords by
+        ``"key:Key"``. The function is then called with a keyword for each parameter.
 
     Returns:
       A decorator that returns its function unchanged.
@@ -276,9 +283,8 @@ def op(
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         if not str(getattr(fn, "__module__", "")).startswith("tf2jax_lite."):
             _import_rare_ops()  # a user's op must not take the name of one of them
-        registered = fn if inputs is None else _with_signature(fn, inputs, attributes or {})
         for name in names:
-            entry = _make_op(name, registered, options)
+            entry = _make_op(name, fn, **options)
             with _lock:
                 if name in _registry:
                     raise RegistrationError(
@@ -308,13 +314,13 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
     Args:
       name: the op name.
       fn: the function, with the signature that `op` asks for.
-      **options: see `traits.OpOptions`.
+      **options: as of `op`.
 
     Raises:
       RegistrationError: an option is unknown, or the signature is not an OpDef's.
     """
     _check_names((name,))
-    entry = _make_op(name, fn, options)
+    entry = _make_op(name, fn, **options)
     with _overrides.holding(entry):
         yield
 
