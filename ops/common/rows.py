@@ -1,4 +1,4 @@
-"""Row splits of ragged tensors: from row lengths, and the row of each value."""
+"""Indices of true elements, runs of equal rows, and row splits of ragged tensors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,27 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.values.static import static_value
+from tf2jax_lite.xla_cpu.cumulative import cumulative
+
+MAX_COMPARED_PAIRS = 1 << 22
+"""Up to this many pairs of rows are compared pairwise; beyond, equal rows are identified by sorting."""
+
+
+def starts(rows: Any) -> Any:
+    """Return which rows differ from the row before."""
+    # It pads instead of slicing: slices of data-dependent dimensions could not be compared.
+    rows = jnp.asarray(rows)
+    rest = [(0, 0, 0)] * (rows.ndim - 1)
+    before = lax.pad(rows, np.zeros((), rows.dtype), [(1, -1, 0), *rest])
+    differs = rows != before
+    if rest:
+        differs = jnp.any(differs, axis=tuple(range(1, rows.ndim)))
+    return differs & (lax.iota(np.int32, rows.shape[0]) > 0)
+
+
+def numbered(rows: Any) -> Any:
+    """Return the number of each row's run, int32 from 0."""
+    return jnp.cumsum(starts(rows), dtype=np.int32)
 
 
 def array_module(*values: Any) -> Any:
@@ -48,3 +69,11 @@ def row_of(splits: Any, count: Any) -> Any:
         return search(found[1:], np.arange(count), "right").astype(found.dtype)
     splits = jnp.asarray(splits)
     return search(splits[1:], lax.iota(splits.dtype, count), "right").astype(splits.dtype)
+
+
+def nonzero(mask: Any, size: Any, fill_value: Any) -> Any:
+    """Return the indices at which a vector is true, as `jnp.nonzero` with ``size``."""
+    count = mask.shape[0]
+    number = cumulative(lax.cumsum, lax.convert_element_type(mask, np.int32), 0, False) - 1
+    out = jnp.full((size,), jnp.asarray(fill_value, np.int32))
+    return out.at[jnp.where(mask, number, size)].set(lax.iota(np.int32, count), mode="drop")

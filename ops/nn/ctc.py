@@ -1,11 +1,14 @@
-"""Connectionist temporal classification: the loss, and greedy decoding.
+"""Connectionist temporal classification: the loss, and the decoders.
 
-Graves et al., ICML 2006. `ctc_beam_search` has the decoder for several paths.
+Graves et al., ICML 2006. The beam search is a tree search with data-dependent branches, as in
+tensorflow/core/util/ctc: it runs in Python on the host.
 """
 
 from __future__ import annotations
 
 import functools
+import heapq
+import math
 from functools import partial
 from typing import Any
 
@@ -27,11 +30,7 @@ _LOG_ZERO = -1e30
 
 
 def check_lengths(inputs: Any, sequence_length: Any) -> None:
-    """Raise OpError unless shapes and static lengths are valid.
-
-    Inputs are [time, batch, classes]; sequence_length is [batch], with values of at most time. Only static values are
-    checked.
-    """
+    """Raise OpError unless shapes and static lengths, at most time, are valid."""
     if inputs.ndim != 3:
         raise OpError(f"inputs have time, batch and classes, not rank {inputs.ndim}")
     if sequence_length.ndim != 1 or sequence_length.shape[0] != inputs.shape[1]:
@@ -50,9 +49,6 @@ def _dense_labels(indices: Any, values: Any, batch: int, steps: Any, collapse: b
     The columns of ``indices`` are only compared, not used as positions.
 
     Args:
-      indices: int64 [labels, 2].
-      values: int32 [labels].
-      batch: number of rows.
       steps: number of time steps. More labels have no path, so that traced rows are truncated to one more.
       collapse: whether repeated labels are dropped, of traced ones.
 
@@ -88,19 +84,13 @@ def _dense_labels(indices: Any, values: Any, batch: int, steps: Any, collapse: b
 
 
 def _previous(x: Any) -> Any:
-    """Return the entry before each entry of a vector, -1 before the first.
-
-    The length may be dynamic.
-    """
+    """Return the entry before each entry of a vector, -1 before the first."""
     return lax.pad(x, np.asarray(-1, x.dtype), [(1, -1, 0)])
 
 
 @partial(jax.jit, static_argnums=(2, 3))
 def _targets(rows: Any, lengths: Any, blank: int, collapse: bool) -> tuple[Any, Any]:
-    """Drop repeated labels if ``collapse``, and all labels from the first blank on.
-
-    Returns rows and lengths.
-    """
+    """Return rows without labels past the first blank, or repeated ones, and lengths."""
     batch, width = rows.shape
     rows = jnp.asarray(rows)
     keep = jnp.arange(width) < jnp.asarray(lengths)[:, None]
@@ -132,10 +122,7 @@ def _check_labels(rows: Any, lengths: Any, sequence_length: Any, blank: int, ign
 
 
 def _path_loss(inputs: Any, targets: Any, count: Any, sequence_length: Any, merge_repeated: bool) -> Any:
-    """Return the negative log probability of all paths that produce the targets.
-
-    It is about 1e30 if there is none.
-    """
+    """Return -log of the probability of all paths to the targets, about 1e30 if none."""
     steps, batch, classes = inputs.shape
     blank, dtype = classes - 1, inputs.dtype
     log_zero = jnp.asarray(_LOG_ZERO, dtype)
@@ -231,14 +218,9 @@ def ctc_loss(
     Args:
       inputs: logits [time, batch, classes]; the last class is the blank.
       labels_indices: int64 [labels, 2], (batch, position) in increasing order.
-      labels_values: int32 [labels].
-      sequence_length: int32 [batch].
 
     Returns:
       The loss [batch] and its gradient, of the inputs' shape; both of the inputs' dtype.
-
-    Raises:
-      OpError: shapes do not match, or static labels or lengths are invalid.
     """
     check_lengths(inputs, sequence_length)
     if labels_indices.ndim != 2 or labels_values.ndim != 1 or labels_indices.shape[0] != labels_values.shape[0]:
@@ -288,16 +270,11 @@ def ctc_greedy_decoder(inputs, sequence_length, *, merge_repeated=False, blank_i
     TF: core/kernels/ctc_decoder_ops.cc.
 
     Args:
-      inputs: [time, batch, classes].
-      sequence_length: int32 [batch].
       blank_index: index of the blank class; from the end if negative.
 
     Returns:
       int64 indices [labels, 2], values [labels] and dense shape [2]; and the negative sum of the largest inputs [batch,
       1].
-
-    Raises:
-      OpError: a shape or a static length is invalid, ``blank_index`` is out of range, or traced inputs have no bound.
     """
     check_lengths(inputs, sequence_length)
     classes = inputs.shape[2]
@@ -329,3 +306,144 @@ def ctc_greedy_decoder(inputs, sequence_length, *, merge_repeated=False, blank_i
     decoded = rows >= 0
     indices = jnp.where(decoded[:, None], jnp.stack([rows, column[rows, steps]], axis=1), -1).astype(int64)
     return indices, jnp.where(decoded, best[rows, steps], 0).astype(int64), shape, score
+
+
+_ZERO = -math.inf
+
+
+def _add(a: float, b: float) -> float:
+    """Return the logarithm of the sum of two probabilities given as logarithms."""
+    high, low = max(a, b), min(a, b)
+    return high if low == _ZERO else high + math.log1p(math.exp(low - high))
+
+
+class _Beam:
+    """A prefix of labels, with log probabilities of its paths.
+
+    They are those of all paths, of paths that end with a blank, and of paths that end with the label.
+    """
+
+    __slots__ = ("blank", "children", "label", "labelled", "old", "parent", "total")
+
+    def __init__(self, parent: _Beam | None, label: int):
+        self.parent, self.label = parent, label
+        # A prefix that leaves the beam and returns is the same object: longer prefixes refer to it.
+        self.children: dict[int, _Beam] = {}
+        self.old = (_ZERO, _ZERO)  # total and blank before this step
+        self.drop()
+
+    def drop(self) -> None:
+        self.total = self.blank = self.labelled = _ZERO
+
+
+class _Search:
+    """The search on one sequence."""
+
+    def __init__(self, width: int, blank: int):
+        self._width, self._blank = width, blank
+        root = _Beam(None, -1)
+        root.total = root.blank = 0.0
+        self._leaves = [root]
+
+    def step(self, log_probs: list[float]) -> None:
+        """Advance by one time step with the log probabilities of its classes."""
+        branches = sorted(self._leaves, key=lambda b: -b.total)
+        for b in branches:
+            b.old = (b.total, b.blank)
+        for b in branches:
+            if b.parent is not None:
+                if b.parent.total != _ZERO:
+                    before = b.parent.old[1] if b.label == b.parent.label else b.parent.old[0]
+                    b.labelled = _add(b.labelled, before)
+                b.labelled += log_probs[b.label]
+            b.blank = b.old[0] + log_probs[self._blank]
+            b.total = _add(b.blank, b.labelled)
+        # A min-heap; the number avoids comparisons of beams.
+        heap = [(b.total, -i, b) for i, b in enumerate(branches)]
+        heapq.heapify(heap)
+        number = len(heap)
+        for b in branches:
+            if not self._fits(heap, b.old[0]):
+                continue
+            for label, log_prob in enumerate(log_probs):
+                if label == self._blank:
+                    continue
+                child = b.children.get(label)
+                if child is None:
+                    child = b.children[label] = _Beam(b, label)
+                if child.total != _ZERO:
+                    continue
+                total = log_prob + (b.old[1] if label == b.label else b.old[0])
+                if not self._fits(heap, total):
+                    child.old = (_ZERO, _ZERO)
+                    continue
+                child.blank, child.labelled, child.total = _ZERO, total, total
+                if len(heap) == self._width:
+                    heapq.heappop(heap)[2].drop()
+                heapq.heappush(heap, (total, -number, child))
+                number += 1
+        self._leaves = [b for _, _, b in sorted(heap, key=lambda item: item[:2], reverse=True)]
+
+    def _fits(self, heap: list[Any], total: float) -> bool:
+        return total > _ZERO and (len(heap) < self._width or total > heap[0][0])
+
+    def best(self, count: int, merge_repeated: bool) -> list[tuple[list[int], float]]:
+        """Return the most probable prefixes and their log probabilities."""
+        if count > len(self._leaves):
+            raise OpError(f"the search has found {len(self._leaves)} paths, fewer than top_paths = {count}")
+        return [(self._labels(b, merge_repeated), b.total) for b in self._leaves[:count]]
+
+    @staticmethod
+    def _labels(beam: _Beam, merge_repeated: bool) -> list[int]:
+        out: list[int] = []
+        following = -1
+        while beam.parent is not None:
+            if not merge_repeated or beam.label != following:
+                out.append(beam.label)
+            following, beam = beam.label, beam.parent
+        return out[::-1]
+
+
+def _search(logits: np.ndarray, width: int, top_paths: int, merge_repeated: bool) -> list[tuple[list[int], float]]:
+    logits = logits.astype(np.float64)
+    high = logits.max(axis=1, keepdims=True)
+    log_probs = logits - high - np.log(np.sum(np.exp(logits - high), axis=1, keepdims=True))
+    search = _Search(width, logits.shape[1] - 1)
+    for row in log_probs.tolist():
+        search.step(row)
+    return search.best(top_paths, merge_repeated)
+
+
+@op("CTCBeamSearchDecoder")
+def ctc_beam_search_decoder(inputs, sequence_length, *, beam_width, top_paths, merge_repeated=True, bound: Bound):
+    """Find the most probable label sequences by beam search, outside ``jit``.
+
+    TF: core/kernels/ctc_decoder_ops.cc.
+
+    Of equally probable sequences, TensorFlow may return another one.
+
+    Args:
+      inputs: logits [time, batch, classes], static; the last class is the blank.
+
+    Returns:
+      Lists of ``top_paths`` int64 indices [labels, 2], values [labels] and dense shapes [2]; and log probabilities
+      [batch, top_paths].
+    """
+    check_lengths(inputs, sequence_length)
+    if not (isinstance(inputs, np.ndarray) and isinstance(sequence_length, np.ndarray)):
+        raise OpError("a beam search runs on the host: the inputs must be static, so call the function outside jit")
+    if top_paths > beam_width:
+        raise OpError(f"top_paths {top_paths} must not exceed beam_width {beam_width}")
+    results = [
+        _search(inputs[:length, b], beam_width, top_paths, merge_repeated)
+        for b, length in enumerate(sequence_length.tolist())
+    ]
+    int64 = canonical(np.int64)
+    indices, values, shapes = [], [], []
+    for k in range(top_paths):
+        paths = [row[k][0] for row in results]
+        indices.append(np.array([(b, i) for b, p in enumerate(paths) for i in range(len(p))], int64).reshape(-1, 2))
+        values.append(np.array([label for p in paths for label in p], int64))
+        shapes.append(np.array([len(paths), max(map(len, paths), default=0)], int64))
+    scores = np.array([[score for _, score in row] for row in results], inputs.dtype).reshape(-1, top_paths)
+    return indices, values, shapes, scores

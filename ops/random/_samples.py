@@ -1,13 +1,13 @@
-"""Gamma, Poisson, binomial and bounded normal samples by rejection.
+"""Uniform, normal, gamma, Poisson, binomial numbers from Philox words.
 
-They are TensorFlow's, number by number as its CPU kernels. The kernels give each output its own range of the counter,
-so that results do not depend on how the work is split. Here all outputs are sampled at once, in a loop that ends when
-all are accepted.
+They are TensorFlow's, number by number as its CPU kernels (random_distributions_utils.h). Samplers by rejection give
+each output its own range of the counter, so that results do not depend on how the work is split. Here all outputs are
+sampled at once, in a loop that ends when all are accepted. The kernels compute in double precision. Without JAX's
+64-bit mode it is single precision here, from the leading bits of the same numbers: samples agree to about six digits,
+except where a rejection is decided otherwise.
 
-The kernels compute in double precision. Without JAX's 64-bit mode it is single precision here, from the leading bits of
-the same numbers: samples agree to about six digits, except where a rejection is decided otherwise.
-
-Samplers are jitted, so that a call outside `jax.jit` compiles once and not operation by operation.
+Floats are materialized: a number takes hundreds of operations, which XLA would otherwise fuse into each of its uses.
+Samplers with loops are jitted, so that a call outside `jax.jit` compiles once and not operation by operation.
 """
 
 from __future__ import annotations
@@ -19,16 +19,221 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.loops.shard_map import while_loop
+from tf2jax_lite.loops.shard_map import fori_loop, while_loop
 from tf2jax_lite.ops.common.derivatives import random_gamma_grad
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.int64 import from_u32_pair, to_u32_pair
+from tf2jax_lite.values.static import canonical, dims
 from tf2jax_lite.xla_cpu.materialize import materialize
 
-from ._normal import box_muller
-from ._uniform import double_dtype, uint32_to_float, uint64_to_double
-from .philox import at, block, skip
+from .philox import at, bits, block, skip, stack_columns
+
+
+def double_dtype() -> np.dtype:
+    """Return float64, or float32 where JAX has no 64-bit mode."""
+    return canonical(np.float64)
+
+
+def uint32_to_float(word: Any) -> Any:
+    """Return float32 in [0, 1) from the low 23 bits of uint32 words."""
+    mantissa = (word & np.uint32(0x7FFFFF)) | np.uint32(127 << 23)
+    return lax.bitcast_convert_type(mantissa, np.float32) - np.float32(1)
+
+
+def uint64_to_double(first: Any, second: Any) -> Any:
+    """Return numbers in [0, 1) from 20 bits of the first word and all of the second."""
+    high = first & np.uint32(0xFFFFF)
+    if double_dtype() == np.float64:
+        # Not a bitcast of two words, which jax.export does not support where a dimension is symbolic.
+        word = ((high | np.uint32(1023 << 20)).astype(np.uint64) << np.uint64(32)) | second.astype(np.uint64)
+        return lax.bitcast_convert_type(word, np.float64) - np.float64(1)
+    return uint32_to_float((high << np.uint32(3)) | (second >> np.uint32(29)))
+
+
+def unit_floats(words: Any, dtype: Any) -> Any:
+    """Return floats in [0, 1) from uint32 words, for float64 from pairs of them."""
+    if dtype == np.float64:
+        return uint64_to_double(words[..., 0], words[..., 1])
+    if dtype == np.float32:
+        return uint32_to_float(words)
+    low = words.astype(np.uint16)
+    if dtype == np.float16:
+        return lax.bitcast_convert_type((low & np.uint16(0x3FF)) | np.uint16(15 << 10), np.float16) - np.float16(1)
+    value = lax.bitcast_convert_type((low & np.uint16(0x7F)) | np.uint16(127 << 7), ml_dtypes.bfloat16)
+    return value - jnp.ones((), value.dtype)
+
+
+_CHUNK = 4096  # groups of numbers of which one is resampled at a time
+
+
+def box_muller(first: Any, second: Any) -> tuple[Any, Any]:
+    """Return two standard normals from two uniform numbers in [0, 1)."""
+    dtype = first.dtype
+    # A lower bound for the logarithm, as in TensorFlow's BoxMullerFloat.
+    radius = jnp.sqrt(np.asarray(-2, dtype) * jnp.log(jnp.maximum(first, np.asarray(1e-7, dtype))))
+    angle = np.asarray(2 * math.pi, dtype) * second
+    return jnp.sin(angle) * radius, jnp.cos(angle) * radius
+
+
+@functools.partial(jax.jit, static_argnames=("count", "dtype"))
+def truncated_normals(key: Any, counter: Any, count: int, dtype: Any) -> Any:
+    """Return standard normals within two standard deviations."""
+    double = np.dtype(dtype) == np.float64
+    size = 2 if double else 4
+    groups = math.ceil(count / size)
+
+    def draw(start: Any, step: Any) -> list[Any]:
+        words = block(skip(start, step), (key[0], key[1]))
+        if double:
+            return list(box_muller(uint64_to_double(*words[:2]), uint64_to_double(*words[2:])))
+        return [n for i in (0, 2) for n in box_muller(uint32_to_float(words[i]), uint32_to_float(words[i + 1]))]
+
+    def advance(index: Any, steps: int, state: Any, first: Any = 0) -> Any:
+        accepted, *samples = state
+        start = at(counter, index, 256 * size // 4)
+        for step in range(steps):
+            for number in draw(start, first + np.uint32(step)):
+                accept = jnp.abs(number) < 2
+                samples = [jnp.where(accept & (accepted == i), number, s) for i, s in enumerate(samples)]
+                accepted = accepted + accept.astype(np.int32)
+        return accepted, *samples
+
+    def initial(index: Any) -> Any:
+        missing = jnp.full(index.shape, np.nan, np.float64 if double else np.float32)
+        return jnp.zeros(index.shape, np.int32), *[missing] * size
+
+    # Sufficient for all but one group of a hundred thousand (doubles: of a million).
+    steps = 3 if double else 2
+    # Vectors, which XLA's CPU backend computes once for all columns of a row.
+    index = lax.iota(np.uint32, groups)
+    vectors = advance(index, steps, initial(index))[1:]
+    samples = stack_columns(lambda row: [lax.broadcast_in_dim(v, row.shape, (0,)) for v in vectors], groups, size)
+    chunks = -(-groups // _CHUNK)
+
+    def incomplete(samples: Any) -> Any:
+        return jnp.isnan(samples[:, -1])
+
+    def complete(samples: Any) -> Any:
+        """Resample the first incomplete group of each chunk."""
+        flags = jnp.pad(incomplete(samples), (0, chunks * _CHUNK - groups)).reshape(chunks, _CHUNK)
+        index = jnp.argmax(flags, 1).astype(np.uint32) + np.uint32(_CHUNK) * lax.iota(np.uint32, chunks)
+
+        def step(carry: Any) -> Any:
+            number, state = carry
+            return number + np.uint32(1), advance(index, 1, state, number)
+
+        start = (jnp.zeros((), np.uint32), initial(index))
+        state = while_loop(lambda carry: jnp.any(carry[1][0] < size), step, start)[1]
+        rows = jnp.where(jnp.any(flags, 1), index, np.uint32(groups))
+        return samples.at[rows].set(jnp.stack(state[1:], 1), mode="drop")
+
+    return while_loop(lambda samples: jnp.any(incomplete(samples)), complete, samples).reshape(-1)[:count]
+
+
+_PHILOX, _AUTO = 1, 3
+
+
+def check_algorithm(alg: Any) -> None:
+    """Raise OpError unless ``alg`` is Philox (1) or auto_select (3)."""
+    if int(alg) not in (_PHILOX, _AUTO):
+        raise OpError(f"random algorithm {int(alg)} is not supported; use 'philox' or 'auto_select'")
+
+
+def size(shape: Any, *, symbolic: bool = False) -> tuple[tuple[Any, ...], Any]:
+    """Return a static shape as a tuple, and its number of elements."""
+    sizes = dims(shape)
+    if not symbolic and not all(isinstance(d, int) for d in sizes):
+        raise OpError("this sampler of TensorFlow's random bits needs a static shape, and this one is symbolic")
+    return sizes, math.prod(sizes)
+
+
+def state(key: Any, counter: Any) -> tuple[Any, Any]:
+    """Return the key (uint32 [2]) and counter (uint32 [4]) inputs of an op as words."""
+    return jnp.asarray(to_u32_pair(key)).reshape(-1), jnp.asarray(to_u32_pair(counter)).reshape(-1)
+
+
+def _numbers(words: Any, dtype: Any) -> Any:
+    """Reshape rows of four words to a vector, or to rows of two for a 64-bit dtype."""
+    rows = words.shape[0]
+    return words.reshape((2 * rows, 2) if _words_per(dtype) == 2 else (4 * rows,))
+
+
+def _words_per(dtype: Any) -> int:
+    return 2 if np.dtype(dtype).itemsize == 8 else 1
+
+
+def uniform(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
+    """Return uniform numbers in [0, 1)."""
+    sizes, count = size(shape, symbolic=True)
+    # Without 64-bit mode a double is drawn as TensorFlow draws a float.
+    dtype = canonical(dtype)
+    words = _numbers(bits(key, counter, count * _words_per(dtype)), dtype)
+    return materialize(unit_floats(words, dtype)[:count].reshape(sizes))
+
+
+def normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
+    """Return standard normals by Box and Muller's transform."""
+    sizes, count = size(shape, symbolic=True)
+    dtype = canonical(dtype)
+
+    def pair(index: Any) -> tuple[Any, Any]:
+        if dtype == np.float64:
+            words = block(skip(counter, index), (key[0], key[1]))
+            return box_muller(uint64_to_double(*words[:2]), uint64_to_double(*words[2:]))
+        words = block(skip(counter, index >> np.uint32(1)), (key[0], key[1]))
+        second = (index & np.uint32(1)) != 0
+        units = (uint32_to_float(lax.select(second, words[i + 2], words[i])) for i in (0, 1))
+        return box_muller(*units)
+
+    return materialize(stack_columns(pair, -(-count // 2), 2).reshape(-1)[:count].reshape(sizes).astype(dtype))
+
+
+def truncated_normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
+    """Return standard normals within two standard deviations."""
+    sizes, count = size(shape)
+    dtype = canonical(dtype)
+    return truncated_normals(key, counter, count, dtype).reshape(sizes).astype(dtype)
+
+
+def full_int(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
+    """Return integers from the full range of ``dtype``."""
+    sizes, count = size(shape, symbolic=True)
+    words = _numbers(bits(key, counter, count * _words_per(dtype)), dtype)
+    if _words_per(dtype) == 2:
+        return from_u32_pair(words[:count].reshape((*sizes, 2)), dtype)
+    return lax.bitcast_convert_type(words[:count], dtype).reshape(sizes)
+
+
+def uniform_int(shape: Any, key: Any, counter: Any, minval: Any, maxval: Any, dtype: Any) -> Any:
+    """Return integers in [minval, maxval)."""
+    # Without 64-bit mode, 64-bit integers are TensorFlow's, too, if the range has at most 2**32 of them.
+    is_int64, dtype = np.dtype(dtype).itemsize == 8, canonical(dtype)
+    unsigned = np.dtype(f"uint{8 * dtype.itemsize}")
+    low, high = jnp.asarray(minval, dtype), jnp.asarray(maxval, dtype)
+    span = high.astype(unsigned) - low.astype(unsigned)
+    if is_int64 and dtype.itemsize == 4:
+        words = to_u32_pair(full_int(shape, key, counter, np.uint64))
+        offset = _remainder(words[..., 1], words[..., 0], jnp.broadcast_to(span, words.shape[:-1]))
+        return (low.astype(unsigned) + offset).astype(dtype)
+    words = full_int(shape, key, counter, unsigned)
+    return (low.astype(unsigned) + lax.rem(words, jnp.broadcast_to(span, words.shape))).astype(dtype)
+
+
+def _remainder(high: Any, low: Any, span: Any) -> Any:
+    """Return the remainder of a 64-bit number (words) by a 32-bit one: long division."""
+
+    def step(i: Any, remainder: Any) -> Any:
+        bit = lax.shift_right_logical(low, jnp.full_like(low, 31 - i)) & np.uint32(1)
+        overflow = remainder >= np.uint32(1 << 31)
+        remainder = (remainder << np.uint32(1)) | bit
+        return jnp.where(overflow | (remainder >= span), remainder - span, remainder)
+
+    return fori_loop(0, 32, step, lax.rem(high, span))
+
 
 _GROUP = 16  # samples of which one continues at a time when few are left
 _MAX_ROUNDS = 10_000  # more than any valid parameters need; ends loops that NaN parameters would keep running
@@ -49,9 +254,6 @@ def _sample(make_round: Callable[[Any], Callable[[Any, Any], Any]], params: Any,
       make_round: takes ``params``; returns a function from the number of a round and the state to the next state.
       params: arrays with one entry for each sample, one or a tuple.
       state: a tuple of flags (whether the sample is accepted), samples, and further arrays with an entry for each.
-
-    Returns:
-      The samples.
     """
     count = state[0].shape[0]
     group = _GROUP if isinstance(count, int) and count > _GROUP else 0
@@ -89,19 +291,8 @@ def _sample(make_round: Callable[[Any], Callable[[Any, Any], Any]], params: Any,
 
 @jax.jit
 def gamma(key: Any, counter: Any, alpha: Any, index: Any) -> Any:
-    """Return gamma samples by Marsaglia and Tsang's rejection.
-
-    As core/kernels/stateless_random_gamma_op.cc.
-
-    Args:
-      key: uint32 [2].
-      counter: uint32 [4].
-      alpha: float [n], the shape parameter of each sample.
-      index: uint32 [n], the number of each sample's range of the counter.
-
-    Returns:
-      `double_dtype` [n]; NaN where alpha is NaN or below -2/3.
-    """
+    """Return gamma samples by Marsaglia and Tsang's rejection."""
+    # As core/kernels/stateless_random_gamma_op.cc.
     alpha = alpha.astype(double_dtype())
 
     def derived(alpha: Any) -> tuple[Any, Any]:
@@ -162,20 +353,8 @@ def gamma(key: Any, counter: Any, alpha: Any, index: Any) -> Any:
 
 @jax.jit
 def poisson(key: Any, counter: Any, rate: Any, index: Any, highest: float) -> Any:
-    """Return Poisson samples.
-
-    Knuth's product of uniforms below a rate of 10, else Hörmann's rejection.
-
-    Args:
-      key: uint32 [2].
-      counter: uint32 [4].
-      rate: float [n].
-      index: uint32 [n], the number of each sample's range of the counter.
-      highest: upper bound of the samples.
-
-    Returns:
-      `double_dtype` [n]; infinite for an infinite rate; NaN for NaN, for which TensorFlow's kernel does not terminate.
-    """
+    """Return Poisson samples."""
+    # Knuth's product of uniforms below a rate of 10, else Hörmann's rejection.
     rate = rate.astype(double_dtype())
 
     def make_round(params: Any) -> Callable[[Any, Any], Any]:
@@ -240,20 +419,8 @@ def _stirling_tail(k: Any) -> Any:
 
 @jax.jit
 def binomial(key: Any, counter: Any, counts: Any, probs: Any, index: Any) -> Any:
-    """Return binomial samples.
-
-    Sums of geometric variables if the mean is below 10, else Hörmann's BTRS.
-
-    Args:
-      key: uint32 [2].
-      counter: uint32 [4].
-      counts: [n], the number of trials of each sample.
-      probs: [n], the probability of each sample.
-      index: uint32 [n], the number of each sample's range of the counter.
-
-    Returns:
-      `double_dtype` [n]; NaN where a parameter is NaN.
-    """
+    """Return binomial samples."""
+    # Sums of geometric variables if the mean is below 10, else Hörmann's BTRS.
     swapped = probs > 0.5
     low_probs = jnp.where(swapped, 1 - probs, probs)
     use_btrs = counts * low_probs >= 10
@@ -325,9 +492,6 @@ def bounded_normal(
     depend on the number of threads. Here each sample begins the stream that a worker would begin with it.
 
     Args:
-      key: uint32 [2].
-      counter: uint32 [4].
-      index: uint32 [n], the number of each sample's range of the counter.
       stride: size of such a range.
       dtype: of the samples; computed in float64 if it is that, else in float32.
       parameters: mean, standard deviation, lower and upper bound, [n] each.
@@ -393,10 +557,7 @@ def bounded_normal(
 
 @jax.custom_jvp
 def implicit_gamma(alpha: Any, sample: Any) -> Any:
-    """Return ``sample`` with its implicit derivative with respect to ``alpha``.
-
-    Figurnov et al., 2018.
-    """
+    """Return ``sample`` with its implicit derivative (Figurnov et al., 2018)."""
     return sample
 
 
@@ -415,10 +576,7 @@ def _normal_cdf(x: Any) -> Any:
 
 @jax.custom_jvp
 def implicit_bounded_normal(sample: Any, parameters: tuple[Any, Any, Any, Any]) -> Any:
-    """Return ``sample`` with its implicit derivatives.
-
-    They are with respect to mean, deviation and bounds.
-    """
+    """Return ``sample`` with implicit derivatives of mean, deviation and bounds."""
     return sample
 
 
