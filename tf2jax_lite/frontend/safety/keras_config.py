@@ -33,6 +33,8 @@ _KERAS = frozenset(keras_names.LIBRARIES)
 # Keys with sizes of a layer's weights or results, whose product bounds the elements of one of them from below.
 _SIZES = ("units", "filters", "input_dim", "output_dim", "num_heads", "key_dim")
 _SIZE = re.compile(r"(.*_)?(dims?|filters|heads|height|length|n|num_mel_bins|shape|sizes?|units|width)")
+# Numbers of entries of lists that Keras makes, and of operations that it repeats.
+_REPEATED = ("chain_depth", "ngrams", "num_chains", "num_oov_indices", "num_ops", "power_iterations")
 _IDENTIFIER = re.compile(r"(.*_)?(activation|constraint|initializer|regularizer)")
 _FILES = ("ckpt_to_load_from", "filepath", "vocabulary", "vocabulary_file")
 _JSON_MEMBERS = ("config.json", "metadata.json")
@@ -302,6 +304,11 @@ def _check_sizes(item: dict[str, Any], path: Path) -> None:
         if _SIZE.fullmatch(key):
             for sizes in _shapes(value):
                 check_bytes(sizes, 2, f"{what}: {key}")
+        elif key in _REPEATED and isinstance(value, int) and value > current_config().max_nodes:
+            raise LimitError(
+                f"{what} has {key}={value}; max_nodes allows {current_config().max_nodes}. Raise it if you trust the "
+                "model."
+            )
 
 
 def _shapes(value: Any) -> Iterator[list[int]]:
