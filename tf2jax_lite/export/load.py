@@ -72,6 +72,10 @@ def load(
 
     Raises:
       ExportError: the artifact is damaged or incomplete, or has no such function or backend; or its download failed.
+
+    Example:
+      >>> fn, params = tf2jax.load("OUT", "predict")
+      >>> results, params = fn(jax.device_put(params), x)
     """
     folder = local_artifact(path)
     with reading(str(folder), ExportError):

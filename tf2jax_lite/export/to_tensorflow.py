@@ -66,6 +66,9 @@ def export_to_tf(
       InvalidModelError: the original cannot be read.
       InputError: the original is not known, or takes no tags.
       MissingLibraryError: TensorFlow is not installed.
+
+    Example:
+      >>> report = tf2jax.export_to_tf("TUNED", "SAVED_MODEL")
     """
     require_tensorflow()
     folder, out = Path(artifact), Path(saved_model_dir)

@@ -3,8 +3,8 @@
 None of them changes values.
 Sizes are float32 values, products are multiplications, and both are in units of the processor or of XLA's CPU backend
 (JAX 0.10) where there is one. Measured on two cores with AVX-512, those of convolutions on two with AVX2 as well
-(benchmarks/pages/performance.md). Modules read them when they decide (``cost_model.NAME``), so that tests and experiments
-can set them.
+(benchmarks/pages/performance.md). Modules read them when they decide (``cost_model.NAME``), so that tests and
+experiments can set them.
 """
 
 # Hardware, and XLA's code.

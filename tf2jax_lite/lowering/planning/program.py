@@ -285,7 +285,7 @@ def unsupported_error(nodes: list[tuple[str, str, str]], effects: Collection[str
     ops = sorted({op for op, _, _ in nodes})
     lines = [
         f"  {op}: node {node!r} in function {function!r}"
-        + (f" ({rationale(op)})" if rationale(op) else ", which TensorFlow runs for what it does" * (op in effects))
+        + (f" ({rationale(op)})" if rationale(op) else ", which has side effects" * (op in effects))
         for op, node, function in sorted(nodes)
     ]
     lost = "To leave out what nothing uses the results of: override_config('raise_on_lost_effect', False). "
