@@ -44,9 +44,9 @@ SECTIONS = {
     "algorithms": "Algorithms",
     "data": "Data of clients",
     "execution": "Execution of clients",
-    "models": "Models",
-    "simulation": "Records and checkpoints",
-    "templates": "Building blocks",
+    "learning": "Models, training, records",
+    "client_work": "Building blocks",
+    "compose": "Building blocks",
     "training": "Training",
 }
 

@@ -11,7 +11,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
 from tf2jax_lite.ir.op_kinds import CALLS
 from tf2jax_lite.ir.providers import NodeCompiler, NodeEvaluator
-from tf2jax_lite.ir.verify import callees_first
+from tf2jax_lite.support.call_graph import callees_first
 from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
