@@ -1,4 +1,4 @@
-"""Each error class has its entry in docs/errors.md, whose address follows a message; tests/docs runs the examples."""
+"""Each error class has its entry in docs/errors.md; tests/docs runs examples."""
 
 import pickle
 import re

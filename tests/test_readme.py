@@ -42,7 +42,7 @@ def test_readme_is_short():
 
 
 def test_readme_links_lead_somewhere():
-    """Relative links name files of the repository; headings are checked by the site's build."""
+    """Relative links name files of the repository."""
     links = re.findall(r"\]\(([^)]+)\)", README.read_text())
     relative = [link.partition("#")[0] for link in links if "://" not in link]
     assert len(relative) > 15

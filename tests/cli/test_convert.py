@@ -177,10 +177,10 @@ def test_refusals(tmp_path, args, error, message):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([TESTDATA / "tf_module", "--input", "x"], "--input and --output go with .pb and .meta"),
-        (["model.keras", "--output", "x"], "--input and --output go with .pb and .meta"),
-        (["model.keras", "--tag", "serve"], "--tag goes with SavedModels"),
-        (["graph.pb", "--tag", "serve"], "--tag goes with SavedModels"),
+        ([TESTDATA / "tf_module", "--input", "x"], "only .pb and .meta files take ends="),
+        (["model.keras", "--output", "x"], "only .pb and .meta files take ends="),
+        (["model.keras", "--tag", "serve"], "only SavedModels take tags="),
+        (["graph.pb", "--tag", "serve"], "only SavedModels take tags="),
         ([TESTDATA / "tf_module", "--source"], "--source runs the code of an artifact, but OUT is missing"),
     ],
 )

@@ -50,7 +50,7 @@ def pages():
 
 
 def blocks(path, language="python"):
-    """Return the blocks of a page, in languages as its fences name them (``python|sh``)."""
+    """Return the blocks of a page, in languages as of fences (``python|sh``)."""
     if path.suffix == ".ipynb":
         cells = json.loads(path.read_text())["cells"]
         codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
@@ -66,7 +66,7 @@ def blocks(path, language="python"):
 
 
 def run(block, namespace, folder):
-    """Run a block in a folder: Python as a file, from which AutoGraph reads the source; a shell's in a process."""
+    """Run a block in a folder; Python as a file, from which AutoGraph reads it."""
     if block.language == "sh":
         shell(block.code, folder)
         return
@@ -76,7 +76,7 @@ def run(block, namespace, folder):
 
 
 def shell(code, folder):
-    """Run commands in a folder with this checkout and eight CPU devices; the first that fails raises."""
+    """Run commands in a folder with this checkout and eight CPU devices."""
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),

@@ -35,7 +35,7 @@ DEFAULT = ["adding-an-op", "control-flow", "testing"]
 
 
 def digits(monkeypatch):
-    """``model.keras``, an untrained model of digits; ``MODEL``, the same as a SavedModel; ``x.npz``, two images."""
+    """``model.keras``, a model of digits; ``MODEL``, its SavedModel; ``x.npz``."""
     import tensorflow as tf
 
     layers = tf.keras.layers
@@ -48,7 +48,7 @@ def digits(monkeypatch):
 
 
 def serving(monkeypatch):
-    """``model.keras``, and a stand-in for FastAPI, whose decorators return the function."""
+    """The files of `digits`, and a stand-in for FastAPI."""
     names = digits(monkeypatch)
 
     class FastAPI:
@@ -69,7 +69,7 @@ def op_tests(monkeypatch):
 
 
 def finetuning(monkeypatch):
-    """``model.keras``, a classifier, and its data: ``train.npz``, ``test.npz``, ``x.npz`` and ``shards``."""
+    """``model.keras``, a classifier, and its data: files and ``shards``."""
     classifier("model.keras")
     rng = np.random.default_rng(0)
     data = {"x": rng.normal(size=(64, 4)).astype(np.float32), "y": rng.integers(0, 3, 64)}
@@ -81,7 +81,7 @@ def finetuning(monkeypatch):
 
 
 def federated(monkeypatch):
-    """``OUT``, an artifact with a training mode, and the data of two clients, also as ``clients.sqlite``."""
+    """``OUT``, an artifact with a training mode; ``clients`` and their SQLite file."""
     import tf2jax_lite as tf2jax
     from tf2jax_lite.federated import SQLiteFederatedDataBuilder
     from tf2jax_lite.pipeline.model_files import convert_file
@@ -117,7 +117,7 @@ def classifier(path):
     import tensorflow as tf
 
     layers = tf.keras.layers
-    hidden = [layers.Dense(8, "relu"), layers.BatchNormalization(), layers.Dense(3, "softmax")]
+    hidden = [layers.Dense(8, "relu"), layers.BatchNormalization(), layers.Dense(4, "softmax")]
     tf.keras.Sequential([layers.Input([4], name="x"), *hidden]).save(path)
 
 

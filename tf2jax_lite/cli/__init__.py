@@ -109,7 +109,8 @@ def main() -> None:
             if logging.getLogger("tf2jax_lite").isEnabledFor(logging.INFO):  # --verbose
                 traceback.print_exc()
             if isinstance(error, Tf2JaxError):
-                refuse(_with_link(for_shell(str(error)), entry_address(type(error))))
+                command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+                refuse(_with_link(for_shell(str(error), command), entry_address(type(error))))
             if isinstance(error, (RecursionError, MemoryError)):
                 too_deep = isinstance(error, RecursionError)
                 problem = "is nested too deeply" if too_deep else "needs more memory than available"

@@ -440,7 +440,7 @@ def warn_of_logits(model: Model, kinds: Iterable[Any]) -> None:
     if getattr(model.train_loss, "takes_probabilities", False) and set(kinds) == {LOGITS}:
         warnings.warn(
             "the loss takes probabilities, as in Keras, and the model ends in a linear layer, which returns logits: "
-            "say from_logits=True (--from-logits in the shell).",
+            "say from_logits=True.",
             stacklevel=3,
         )
 

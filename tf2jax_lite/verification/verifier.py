@@ -119,7 +119,7 @@ def verify(
     if node_data is not None:
         reject_other_models(model)
         if bisect is False:
-            raise InputError("node data need the comparison node by node, which bisect=False (--no-bisect) leaves out")
+            raise InputError("node data need the comparison node by node, which bisect=False leaves out")
         bisect = True
     progress("load")
     sources = find_sources(model, signatures, tags, train=train, args=args, kwargs=kwargs, ends=ends)

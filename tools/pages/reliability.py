@@ -1,9 +1,9 @@
-"""Write docs/reliability.md and tools/reliability/results.md from docs/reliability/*.json.
+"""Write docs/reliability.md and tools/reliability/results.md from records.
 
 Usage: ``python -m tools.pages.reliability [--check]``.
 
-Each file is ``{"title", "command", "columns", "rows", "notes"}``, written by whatever measured it. Promises, which have
-no command, stand on the site; measurements on the other page, both in the order of the files' names.
+Each file of docs/reliability is ``{"title", "command", "columns", "rows", "notes"}``, written by whatever measured it.
+Promises, which have no command, stand on the site; measurements on the other page, in the order of the files' names.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _cell(value: Any) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write both pages; with ``--check`` says whether they are the ones that are there."""
+    """Write both pages; with ``--check``, say whether they are up to date."""
     made = {PAGE: page(), MEASURED: measured()}
     if "--check" in arguments:
         same = all(path.exists() and path.read_text() == text for path, text in made.items())

@@ -389,6 +389,6 @@ def _stacked(examples: Sequence[Any]) -> Batch:
             found[name] = np.stack([np.asarray(example[name]) for example in examples])
         except ValueError as error:
             raise DataError(
-                f"the examples' {name!r} differ in shape ({error}). Pad them, and mark padded targets (ignore_label)."
+                f"the examples' {name!r} differ in shape ({error}). Pad them, and mark padded targets (ignore_label=)."
             ) from error
     return found

@@ -11,7 +11,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
 from tf2jax_lite.ir.op_kinds import CALLS
 from tf2jax_lite.ir.providers import NodeCompiler, NodeEvaluator
-from tf2jax_lite.support.call_graph import callees_first
 from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
@@ -19,6 +18,7 @@ from tf2jax_lite.ops.unsupported import rationale
 from tf2jax_lite.passes.analysis.dynamic_sizes import may_compare_sizes, may_have_dynamic_sizes
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
 from tf2jax_lite.passes.analysis.static_values import runtime_dependent
+from tf2jax_lite.support.call_graph import callees_first
 from tf2jax_lite.support.config import Config, chosen_names
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.support.gc_pause import paused
@@ -288,12 +288,12 @@ def unsupported_error(nodes: list[tuple[str, str, str]], effects: Collection[str
         + (f" ({rationale(op)})" if rationale(op) else ", which has side effects" * (op in effects))
         for op, node, function in sorted(nodes)
     ]
-    lost = "To leave out what nothing uses the results of: override_config('raise_on_lost_effect', False). "
+    lost = "To leave out nodes whose results are unused: override_config('raise_on_lost_effect', False). "
     return UnsupportedOpsError(
         f"{len(ops)} op(s) of this graph have no implementation: {', '.join(ops)}\n"
         + "\n".join(lines)
         + f"\n{lost * bool(effects)}"
-        + "Add one with @tf2jax_lite.register_op(name) (see the README), or, if these nodes only prepare the inputs, "
+        + "Add one with @tf2jax_lite.register_op(name), or, if these nodes only prepare the inputs, "
         "leave them in TensorFlow: convert_saved_model(..., split_host=True).",
         ops,
         nodes,
