@@ -1,11 +1,12 @@
 """Each error class has its entry in docs/errors.md; tests/docs runs examples."""
 
+import ast
 import pickle
 import re
 import subprocess
 import sys
 
-from tests.docs.blocks import DOCS, blocks
+from tests.docs.blocks import DOCS, ROOT, blocks
 from tf2jax_lite import errors
 from tf2jax_lite.support.errors import documentation_address, entry_address
 
@@ -42,3 +43,13 @@ def test_no_address_without_an_installed_distribution():
         "assert not hasattr(InputError('x'), '__notes__')\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_damaged_is_said_of_bytes_that_differ_from_a_checksum():
+    """Other files, and failures that have nothing to do with a file, cannot be read."""
+    found = []
+    for path in (ROOT / "tf2jax_lite").rglob("*.py"):
+        raised = [node.exc for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Raise) and node.exc]
+        texts = [ast.unparse(exc) for exc in raised]
+        found += [text for text in texts if "damaged" in text and not re.search("checksum differs|SHA-256", text)]
+    assert found == []

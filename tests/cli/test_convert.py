@@ -4,6 +4,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 
 import jax
 import keras
@@ -14,7 +15,7 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tests._support import invoke
 from tf2jax_lite.cli.convert import _npz
-from tf2jax_lite.errors import ExportError, InputError, InvalidModelError, Tf2JaxError
+from tf2jax_lite.errors import ExportError, InputError, InvalidModelError, MissingLibraryError, Tf2JaxError
 from tf2jax_lite.export import execution
 
 from .test_cli import TESTDATA, shell
@@ -509,3 +510,14 @@ def test_a_platform_that_jax_lacks_is_the_first_error(command, tmp_path, monkeyp
     assert isinstance(result.exception, InputError), result.exception
     assert "cannot use the platform" in str(result.exception) and "JAX_PLATFORMS" in str(result.exception)
     assert "Installed are: cpu" in str(result.exception) and not list(tmp_path.iterdir())
+
+
+def test_a_missing_extra_is_said_before_the_conversion(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
+    result = invoke("convert", tmp_path / "no-such.keras", tmp_path / "out", "--checkpoint")
+    assert isinstance(result.exception, MissingLibraryError) and "[checkpoint]" in str(result.exception)
+
+
+def test_run_writes_an_npz_only(tmp_path):
+    result = invoke("run", tmp_path, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.csv")
+    assert isinstance(result.exception, InputError) and ".npz" in str(result.exception)

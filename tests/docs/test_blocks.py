@@ -13,7 +13,7 @@ import types
 import numpy as np
 import pytest
 
-from tests.docs.blocks import ROOT, blocks, pages, run
+from tests.docs.blocks import DOCS, ROOT, blocks, pages, run
 from tf2jax_lite.ops import registry
 from tf2jax_lite.support.errors import entry_address
 
@@ -178,6 +178,19 @@ def test_notebook_is_stored_with_its_results(name):
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     assert sum(bool(cell["outputs"]) for cell in cells) >= 3
     assert not re.search(r"(?<![\w.])/(home|root|tmp|work)/", json.dumps([cell["outputs"] for cell in cells]))
+
+
+GUIDES = [
+    os.path.normpath(f"{folder}/{link}")
+    for folder in ("guides", "federated")
+    for link in re.findall(r"\]\(([^)#]+)\.md\)", (DOCS / folder / "index.md").read_text())
+]
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_guide_opens_with_code(name):
+    first = next(block for block in blocks(pages()[name], RUN) if not block.info)
+    assert first.line <= 20
 
 
 def test_each_page_that_is_tested_elsewhere_is_there():

@@ -201,7 +201,9 @@ def federate(
             rich_help_panel=_AGGREGATION,
         ),
     ] = None,
-    noise_multiplier: Annotated[float | None, typer.Option(help="Of dp.", rich_help_panel=_AGGREGATION)] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Of dp: noise in clipping norms.", rich_help_panel=_AGGREGATION)
+    ] = None,
     clip_norm: Annotated[
         float | None, typer.Option(help="Scale clients' updates down to this norm.", rich_help_panel=_AGGREGATION)
     ] = None,

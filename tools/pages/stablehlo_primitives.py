@@ -1,4 +1,4 @@
-"""Write docs/stablehlo-primitives.md: JAX primitives that round trips cover.
+"""Write docs/developer/stablehlo-primitives.md: primitives of round trips.
 
 ``python -m tools.pages.stablehlo_primitives`` writes the page from the list in ``jax.extend.core.primitives`` and the
 jaxprs of all cases.
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from tests.stablehlo.harness import _jaxprs
 from tests.stablehlo.primitives import CASES
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "stablehlo-primitives.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "developer" / "stablehlo-primitives.md"
 
 COLLECTIVE = "a collective: not supported among several devices, tested among one"
 INTERNAL = "never reaches a module: jax replaces it while tracing or lowering"

@@ -287,7 +287,7 @@ def assets_of(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, str]:
             try:
                 found.append(protos.message("AssetFileDef").FromString(packed.value))
             except DecodeError as error:
-                raise InvalidModelError(f"{os.fspath(path)}: the list of assets is damaged ({error}).") from error
+                raise InvalidModelError(f"{os.fspath(path)}: the list of assets cannot be read ({error}).") from error
     return {asset.tensor_info.name.split(":")[0]: str(asset_path(path, asset.filename)) for asset in found}
 
 
@@ -367,7 +367,7 @@ def loading_ends(meta_graph: Any) -> Iterator[str]:
             try:
                 yield protos.message("VariableDef").FromString(data).initializer_name
             except DecodeError as error:
-                raise InvalidModelError(f"the collection {_LOCAL_VARIABLES!r} is damaged ({error}).") from error
+                raise InvalidModelError(f"the collection {_LOCAL_VARIABLES!r} cannot be read ({error}).") from error
 
 
 def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:
