@@ -1,4 +1,4 @@
-"""Exported source: the suite source prints models, and counts the lines of ``model.py`` in both modes."""
+"""Suite source: print models in both modes, and count lines of ``model.py``."""
 
 from __future__ import annotations
 

@@ -142,7 +142,8 @@ def markdown() -> str:
         "",
         "## Evaluated at conversion",
         "",
-        "TensorFlow evaluates these ops of strings at conversion if all inputs are constants. Elsewhere they raise.",
+        "TensorFlow evaluates these ops of strings at conversion if all their inputs are constants. "
+        "Elsewhere they raise.",
         "",
         ", ".join(e.name for e in by_status.get("known strings", ())),
         "",

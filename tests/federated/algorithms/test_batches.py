@@ -138,7 +138,7 @@ def test_padded_batches_are_those_of_their_size(name, execution):
 
 def centered():
     """Return a model that subtracts the batch's mean: examples act on each other."""
-    loss = fed.losses.named_loss("sparse_categorical_crossentropy", from_logits=True)
+    loss = fed.named_loss("sparse_categorical_crossentropy", from_logits=True)
 
     def apply(params, batch):
         return (batch["x"] - jnp.mean(batch["x"], axis=0)) @ params["w"] + params["b"]

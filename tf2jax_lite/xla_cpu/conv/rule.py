@@ -46,9 +46,9 @@ __all__ = ["LAYOUT_RULES", "RULES", "call", "convolution_on_cpu"]
 def _saves(per_product: float, *, of_gradients: float | None = None) -> Callable[[ConvParams], float]:
     """Return `Rule.saves`: run time saved, in products of a fast convolution.
 
-    The numbers are estimates from run times of typical shapes (the tables of benchmarks/pages/performance.md); for
-    rules without such a row, from those of similar rules. Small shapes are taken to save as much for each product as
-    large ones.
+    The numbers are estimates from run times of typical shapes (benchmarks/pages/performance.md); for rules without a
+    row in its tables, from those of similar rules. Small shapes are taken to save as much for each product as large
+    ones.
 
     Args:
       per_product: saved for each product of a convolution.
