@@ -1,6 +1,8 @@
 """Each top-level name has an example in its docstring, which runs."""
 
+import dataclasses
 import doctest
+import importlib
 import inspect
 
 import numpy as np
@@ -91,3 +93,19 @@ def test_example_of_a_top_level_name_runs(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", tf2jax.__all__)
 def test_each_top_level_name_has_an_example(name):
     assert "\nExample:\n" in inspect.getdoc(getattr(tf2jax, name)) and parsed(name)
+
+
+MODULES = ("", ".aggregators", ".data", ".datasets", ".metrics", ".optimizers")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_each_public_federated_name_describes_its_arguments(module):
+    found = importlib.import_module(f"tf2jax_lite.federated{module}")
+    missing = []
+    for name in getattr(found, "__all__", [name for name in dir(found) if not name.startswith("_")]):
+        value = getattr(found, name)
+        described = inspect.isfunction(value) or (inspect.isclass(value) and dataclasses.is_dataclass(value))
+        if described and inspect.signature(value).parameters and value.__module__.startswith("tf2jax_lite"):
+            text = inspect.getdoc(value) or ""
+            missing += [name] * ("Args:\n" not in text and "Attributes:\n" not in text)
+    assert missing == []
