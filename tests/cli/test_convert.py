@@ -521,3 +521,9 @@ def test_a_missing_extra_is_said_before_the_conversion(tmp_path, monkeypatch):
 def test_run_writes_an_npz_only(tmp_path):
     result = invoke("run", tmp_path, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.csv")
     assert isinstance(result.exception, InputError) and ".npz" in str(result.exception)
+
+
+@pytest.mark.parametrize("command", ["finetune", "federate"])
+def test_an_output_that_exists_is_said_before_data_are_read(command, tmp_path):
+    result = invoke(command, tmp_path, "--data", tmp_path / "no-such.npz", "--out", tmp_path)
+    assert isinstance(result.exception, ExportError) and "exists" in str(result.exception)
