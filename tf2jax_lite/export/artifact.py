@@ -108,6 +108,10 @@ def export_functions(
       ExportError: a function can be written neither as StableHLO nor as source, or ``path`` cannot be written.
       InputError: ``shapes`` do not fit, a platform or a framework is unknown, it does not support ``scan_layers``, or
         ``mlir`` is asked for without ``stablehlo``.
+
+    Example:
+      >>> functions = {"predict": tf2jax.convert(model, tf.TensorSpec([None, 3]))}
+      >>> report = tf2jax.export_functions(functions, "OUT", platforms=["cpu"])
     """
     if mlir and not stablehlo:
         raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")

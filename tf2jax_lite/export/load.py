@@ -72,6 +72,10 @@ def load(
 
     Raises:
       ExportError: the artifact is damaged or incomplete, or has no such function or backend; or its download failed.
+
+    Example:
+      >>> fn, params = tf2jax.load("OUT", "predict")
+      >>> results, params = fn(jax.device_put(params), x)
     """
     folder = local_artifact(path)
     with reading(str(folder), ExportError):
@@ -106,7 +110,7 @@ def _load(
     try:
         function.training = TrainingFacts.from_json(entry.get("training"))  # type: ignore[attr-defined]
     except ValueError as error:
-        raise ExportError(f"the metadata of {name!r} are damaged: {error}") from error
+        raise ExportError(f"the metadata of {name!r} cannot be read: {error}") from error
     found = (n for n, info in metadata["params"].items() if info.get("moving_statistic") is True)
     function.moving_statistics = frozenset(found)  # type: ignore[attr-defined]
     function.__doc__ = f"{name} of {folder.name}. {interface.expected()}"
@@ -294,7 +298,7 @@ def _from_source(
         if not all(0 <= index < interface.count for index in used):
             raise ValueError(f"there are {interface.count} arrays, not {max(used) + 1}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ExportError(f"the metadata's arguments are damaged: {type(error).__name__}: {error}") from error
+        raise ExportError(f"the metadata's arguments cannot be read: {type(error).__name__}: {error}") from error
     nested = bool(metadata.get("nested_params"))  # earlier versions wrote functions of a flat dict
     modules = metadata.get("framework") == "nnx"
     if modules:

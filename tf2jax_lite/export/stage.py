@@ -114,7 +114,7 @@ def input_specs(
         if name in given:
             shape = _parsed(name, given[name], leaf.shape)
         elif leaf.shape is None:
-            raise ExportError(f"the rank of argument {name} is not known; give its shape (--shapes)")
+            raise ExportError(f"the rank of argument {name} is not known; give its shape (shapes=)")
         else:
             shape = tuple(dimensions.name(i, d) for i, d in enumerate(leaf.shape))
         floating = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
@@ -265,7 +265,7 @@ def _staged(
 
 
 _MAX_CONSTRAINTS = 16
-_SYMBOLIC = "{}: a computation needs the size of a symbolic dimension; give fixed shapes (--shapes). {}"
+_SYMBOLIC = "{}: a computation needs the size of a symbolic dimension; give fixed shapes (shapes=). {}"
 
 
 def _check_outputs(outputs: Any) -> None:

@@ -221,7 +221,7 @@ def finetune(
             problem = "weights are NaN or infinite"
             if not math.isfinite(loss):
                 problem = f"the loss of epoch {epoch + 1} is {loss}"
-            reason = data.problem() or "lower the learning rate, or clip gradients (clip_norm)"
+            reason = data.problem() or "lower the learning rate, or clip gradients (clip_norm=)"
             raise TrainingError(f"{problem}: {reason}.")
         return LearningProcessOutput(_Saved(state, best), {"loss": loss, "steps": steps})
 

@@ -127,7 +127,7 @@ class CheckpointStore(abc.ABC):
             number, before, record = int(found["number"]), dict(found["identity"]), dict(found["record"])
             arrays |= {name: from_plain(arrays[name], kind) for name, kind in found.get("dtypes", {}).items()}
         except Exception as error:  # Orbax, TensorStore and damaged headers fail in many ways
-            raise CheckpointError(f"{self._name()} is damaged: {type(error).__name__}: {error}") from error
+            raise CheckpointError(f"{self._name()} cannot be read: {type(error).__name__}: {error}") from error
         self._check_identity(before)
         try:
             return Checkpoint(number, restored_state(template, self._upgraded(arrays)), record)

@@ -60,6 +60,10 @@ def convert(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Ann
       UnsupportedOpsError: the graph has ops without an implementation; all are listed.
       UnsupportedError: another construct has no counterpart in JAX.
       InputError: TensorFlow cannot trace it with these arguments.
+
+    Example:
+      >>> jax_fn, params = tf2jax.convert(model, tf.TensorSpec([None, 3]))
+      >>> results, params = jax.jit(jax_fn)(params, x)
     """
     imported = trace.trace(tf_func, args, kwargs)
     converted = convert_imported(imported)
@@ -80,6 +84,11 @@ def convert_functional(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -
 
     Raises:
       UnsupportedError: as for `convert`, or the function reads variables.
+
+    Example:
+      >>> jax_fn = tf2jax.convert_functional(tf.function(tf.nn.relu), tf.TensorSpec([None]))
+      >>> jax_fn(np.float32([-1, 2]))
+      Array([0., 2.], dtype=float32)
     """
     imported = trace.trace(tf_func, args, kwargs)
     return _without_params(convert_imported(imported), imported)
@@ -97,6 +106,10 @@ def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict[str, An
 
     Raises:
       InputError: the function was saved with several signatures: choose one.
+
+    Example:
+      >>> restored = tf.saved_model.load("MODEL")
+      >>> jax_fn, params = tf2jax.convert_from_restored(restored.signatures["serving_default"])
     """
     imported = trace.trace_restored(tf_func)
     converted = convert_imported(imported)
@@ -116,6 +129,11 @@ def convert_functional_from_restored(tf_func: Any) -> AnnotatedFunction:
     Raises:
       InputError: as for `convert_from_restored`.
       UnsupportedError: as for `convert_functional`.
+
+    Example:
+      >>> restored = tf.saved_model.load("RELU")  # without variables
+      >>> jax_fn = tf2jax.convert_functional_from_restored(restored.signatures["serving_default"])
+      >>> results = jax_fn(x=np.float32([-1, 2]))
     """
     imported = trace.trace_restored(tf_func)
     return _without_params(convert_imported(imported), imported)
@@ -167,6 +185,10 @@ def convert_saved_model(
       LimitError: the model is larger than the options allow.
       UntrustedError: loading would run code or touch files that ``config.trusted`` does not name.
       UnsupportedError: as for `convert`; or the model cannot be split, as a string op depends on trained variables.
+
+    Example:
+      >>> jax_fn, params = tf2jax.convert_saved_model("MODEL", "serving_default")
+      >>> results, params = jax_fn(params, x=x)
     """
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f"path is the directory of a SavedModel, got {type(path).__name__}.")
@@ -248,6 +270,10 @@ def convert_graph_def(
     Raises:
       InvalidModelError: the proto is damaged, or a named node does not exist.
       InputError: ``inputs`` or ``outputs`` are not names.
+
+    Example:
+      >>> jax_fn, params = tf2jax.convert_graph_def("frozen.pb", inputs=["x"], outputs="probs")
+      >>> probs, params = jax_fn(params, x)
     """
     where = os.fspath(graph_def) if isinstance(graph_def, (str, os.PathLike)) else "GraphDef"
     with reading(where):

@@ -43,6 +43,11 @@ class AnnotatedFunction:
       host: the `HostFunction` that runs before it, if it is the core of a split model; else None.
       xla_fallback_nodes: names of the nodes that TensorFlow's XLA bridge compiles (see ``config.xla_fallback``).
       layer_stacks: for the name of each stacked param, the names of the layers' variables (see ``config.scan_layers``).
+
+    Example:
+      >>> jax_fn, params = tf2jax.convert(model, tf.TensorSpec([None, 3]))
+      >>> list(jax_fn.signature.parameters)
+      ['x']
     """
 
     host: Any = None

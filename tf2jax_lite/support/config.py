@@ -222,6 +222,10 @@ def get_config(name: str) -> bool | str | int | frozenset[str]:
 
     Raises:
       UnknownOptionError: there is no such option.
+
+    Example:
+      >>> tf2jax.get_config("strict_shape_check")
+      True
     """
     if not isinstance(name, str) or name not in _TYPES:
         _checked(name, None)
@@ -237,6 +241,9 @@ def update_config(name: str, value: Any) -> None:
 
     Raises:
       ConfigError: there is no such option, or the value has the wrong type.
+
+    Example:
+      >>> tf2jax.update_config("max_nodes", 10_000_000)
     """
     global _defaults
     value = _checked(name, value)
@@ -254,6 +261,10 @@ def override_config(name: str, value: Any) -> Iterator[None]:
 
     Raises:
       ConfigError: there is no such option, or the value has the wrong type.
+
+    Example:
+      >>> with tf2jax.override_config("xla_cpu_rules", False):  # around the conversion
+      ...     jax_fn, params = tf2jax.convert(model, tf.TensorSpec([None, 3]))
     """
     with _overrides.holding((name, _checked(name, value))):
         yield

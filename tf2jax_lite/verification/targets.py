@@ -276,9 +276,9 @@ def _of_file(path: Path, tags: Sequence[str] | None, train: bool, ends: Any) -> 
     is_graph = path.is_file() and path.suffix == ".pb"
     is_meta = path.is_file() and graph_def_file.is_meta_graph(path)
     if any(ends) and not (is_graph or is_meta):
-        raise InputError("--input and --output go with .pb and .meta files; other models name theirs")
+        raise InputError("only .pb and .meta files take ends=; other models name theirs")
     if tags and (is_keras or is_graph or is_meta):
-        raise InputError("--tag goes with SavedModels")
+        raise InputError("only SavedModels take tags=")
     if is_keras:
         yield from _of_keras(model_files.load_keras(path), train, path)
     elif is_graph:

@@ -38,10 +38,7 @@ _REPEATED = ("chain_depth", "ngrams", "num_chains", "num_oov_indices", "num_ops"
 _IDENTIFIER = re.compile(r"(.*_)?(activation|constraint|initializer|regularizer)")
 _FILES = ("ckpt_to_load_from", "filepath", "vocabulary", "vocabulary_file")
 _JSON_MEMBERS = ("config.json", "metadata.json")
-OWN_LAYERS = (
-    "If it has layers of a package, name their module (--import MODULE); in Python, load it with custom_objects= and "
-    "convert the loaded model."
-)
+OWN_LAYERS = "If it has layers of a package, load it with custom_objects= and convert the loaded model."
 _IMPORTED = "would be imported"
 _UNKNOWN = "Unknown"
 _NO_CLASS = "is neither a layer nor another object of Keras that only computes"
@@ -85,7 +82,7 @@ def reject_code(path: Path) -> list[str]:
         lines = "".join(f"\n  {name}: {why}" for name, why in sorted(found.items()))
         raise UntrustedError(
             f"{path}: the model's configuration has more than plain layers:{lines}\nIf you trust the file, allow it by "
-            f'name: override_config("trusted", {names!r}), or --trust (of a module with layers also --import).'
+            f'name: override_config("trusted", {names!r}) (import a module with layers first).'
         )
     if unknown:
         name, why = next(iter(unknown.items()))

@@ -93,7 +93,7 @@ def reject_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
             f"{where}: TensorFlow would run {', '.join(ops)} while it loads the model, which no table or variable "
             "needs:\n"
             + "\n".join(lines)
-            + f'\nIf you trust the model, allow it by name: override_config("trusted", "{",".join(ops)}"), or --trust.'
+            + f'\nIf you trust the model, allow it by name: override_config("trusted", "{",".join(ops)}").'
         )
     _reject_large(meta_graph, main, sorted(names), where)
 
@@ -139,7 +139,7 @@ def _reject_large(meta_graph: Any, main: list[Any], names: list[str], where: str
                     raise UntrustedError(
                         f"{where}: TensorFlow would run {operation.type} (node {operation.name!r} in {name!r}) while "
                         "it loads the model, and its memory use is unknown before it runs. If you trust the "
-                        f'model, allow it by name: override_config("trusted", "{operation.type}"), or --trust.'
+                        f'model, allow it by name: override_config("trusted", "{operation.type}").'
                     )
                 total += count * size
                 if total > current_config().max_constant_bytes:

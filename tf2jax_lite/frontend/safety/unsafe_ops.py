@@ -168,7 +168,7 @@ def reject_unsafe_ops(nodes: Iterable[Entry], where: str) -> None:
     raise UntrustedError(
         f"{where}: TensorFlow would have to run {', '.join(ops)}, which config.trusted does not allow:\n"
         + "\n".join(lines)
-        + f'\nIf you trust the model, allow it by name: override_config("trusted", "{",".join(ops)}"), or --trust.'
+        + f'\nIf you trust the model, allow it by name: override_config("trusted", "{",".join(ops)}").'
     )
 
 
@@ -287,7 +287,7 @@ def assets_of(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, str]:
             try:
                 found.append(protos.message("AssetFileDef").FromString(packed.value))
             except DecodeError as error:
-                raise InvalidModelError(f"{os.fspath(path)}: the list of assets is damaged ({error}).") from error
+                raise InvalidModelError(f"{os.fspath(path)}: the list of assets cannot be read ({error}).") from error
     return {asset.tensor_info.name.split(":")[0]: str(asset_path(path, asset.filename)) for asset in found}
 
 
@@ -310,7 +310,7 @@ def asset_path(path: str | os.PathLike[str], name: str) -> Path:
     if not inside and not is_trusted(name) and not is_trusted(file):
         raise UntrustedError(
             f"{os.fspath(path)}: the asset {name!r} leads out of the model's directory. If you trust the model, "
-            f'allow it by name: override_config("trusted", {name!r}), or --trust.'
+            f'allow it by name: override_config("trusted", {name!r}).'
         )
     return regular(file)
 
@@ -367,7 +367,7 @@ def loading_ends(meta_graph: Any) -> Iterator[str]:
             try:
                 yield protos.message("VariableDef").FromString(data).initializer_name
             except DecodeError as error:
-                raise InvalidModelError(f"the collection {_LOCAL_VARIABLES!r} is damaged ({error}).") from error
+                raise InvalidModelError(f"the collection {_LOCAL_VARIABLES!r} cannot be read ({error}).") from error
 
 
 def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:
@@ -384,6 +384,6 @@ def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:
     if not inside and not is_trusted(path):
         raise UntrustedError(
             f"a table is read from the file {path!r}, which is not an asset. If you trust the model, allow it "
-            f'by name: override_config("trusted", {path!r}), or --trust.'
+            f'by name: override_config("trusted", {path!r}).'
         )
     return regular(file)

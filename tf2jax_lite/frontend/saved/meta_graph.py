@@ -267,7 +267,7 @@ def trainable_names(meta_graph: Any) -> set[str] | None:
         try:
             proto = protos.message("VariableDef").FromString(data)
         except DecodeError as error:
-            raise InvalidModelError(f"the collection 'trainable_variables' is damaged ({error}).") from error
+            raise InvalidModelError(f"the collection 'trainable_variables' cannot be read ({error}).") from error
         found.add(proto.variable_name.split(":")[0])
     return found
 

@@ -285,15 +285,15 @@ def unsupported_error(nodes: list[tuple[str, str, str]], effects: Collection[str
     ops = sorted({op for op, _, _ in nodes})
     lines = [
         f"  {op}: node {node!r} in function {function!r}"
-        + (f" ({rationale(op)})" if rationale(op) else ", which TensorFlow runs for what it does" * (op in effects))
+        + (f" ({rationale(op)})" if rationale(op) else ", which has side effects" * (op in effects))
         for op, node, function in sorted(nodes)
     ]
-    lost = "To leave out what nothing uses the results of: override_config('raise_on_lost_effect', False). "
+    lost = "To leave out nodes whose results are unused: override_config('raise_on_lost_effect', False). "
     return UnsupportedOpsError(
         f"{len(ops)} op(s) of this graph have no implementation: {', '.join(ops)}\n"
         + "\n".join(lines)
         + f"\n{lost * bool(effects)}"
-        + "Add one with @tf2jax_lite.register_op(name) (see the README), or, if these nodes only prepare the inputs, "
+        + "Add one with @tf2jax_lite.register_op(name), or, if these nodes only prepare the inputs, "
         "leave them in TensorFlow: convert_saved_model(..., split_host=True).",
         ops,
         nodes,
