@@ -13,9 +13,16 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.jaxprs.compat import ClosedJaxpr, InconclusiveDimensionOperation, Literal, max_dim
+from tf2jax_lite.jaxprs.compat import (
+    ClosedJaxpr,
+    InconclusiveDimensionOperation,
+    Literal,
+    constant_of,
+    equation_of,
+    max_dim,
+)
 
-from .provenance import FORWARDING, constant_of, equation_of
+from .provenance import FORWARDING
 
 _MAX_DEPTH, _MAX_EQUATIONS = 48, 400
 _SLACK = 1e-3

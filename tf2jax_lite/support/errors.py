@@ -54,7 +54,12 @@ class Tf2JaxError(Exception):
     """Base class of the errors that tf2jax_lite raises.
 
     A note, which Python prints after the message, has the address of the class's entry in the documentation.
+
+    Attributes:
+      constraint: the `Constraint` on symbolic dimensions under which there is no error, if one is known.
     """
+
+    constraint: Any = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Add the note; subclasses need not call it."""
