@@ -60,7 +60,7 @@ def _is_identity(weights: Any) -> bool:
     return np.count_nonzero(weights) == len(weights) and bool((np.diagonal(weights) == 1).all())
 
 
-def apply_weights(images: Any, rows: Any, columns: Any, precision: Any = _HIGHEST, side: int = 1) -> Any:
+def apply_weights(images: Any, rows: Any, columns: Any, side: int = 1) -> Any:
     """Multiply rows and columns of images by matrices of weights.
 
     With ``side=0``, by the transposed matrices.
@@ -72,8 +72,8 @@ def apply_weights(images: Any, rows: Any, columns: Any, precision: Any = _HIGHES
         if isinstance(weights, Taps):
             images = weights.of(images, axis) if side else weights.transposed(images, axis)
         elif isinstance(weights, np.ndarray) and are_static(images.shape[axis]):
-            images = constant_dot(images, weights, axis, precision, side)
+            images = constant_dot(images, weights, axis, _HIGHEST, side)
         else:
-            images = lax.dot_general(images, weights, (((axis,), (side,)), ((), ())), precision=precision)
+            images = lax.dot_general(images, weights, (((axis,), (side,)), ((), ())), precision=_HIGHEST)
             images = lax.transpose(images, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
     return images

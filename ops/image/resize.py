@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
-from tf2jax_lite.ops.traits import Option, Pattern
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.symbolic_float import as_float
 from tf2jax_lite.xla_cpu.constant_dot import weights_of
@@ -84,7 +84,6 @@ def resize_bilinear(
     *,
     align_corners=False,
     half_pixel_centers=False,
-    resize_bilinear_precision: Option[str] = "highest",
 ):
     """Resize by bilinear interpolation.
 
@@ -101,7 +100,7 @@ def resize_bilinear(
     images, (height, width) = images_and_size(images, size)
     rows = _bilinear_weights(images.shape[1], height, align_corners, half_pixel_centers)
     columns = _bilinear_weights(images.shape[2], width, align_corners, half_pixel_centers)
-    return apply_weights(images, rows, columns, resize_bilinear_precision)
+    return apply_weights(images, rows, columns)
 
 
 @op("ResizeBilinearGrad", check=check_alignment)
@@ -111,14 +110,13 @@ def resize_bilinear_grad(
     *,
     align_corners=False,
     half_pixel_centers=False,
-    resize_bilinear_precision: Option[str] = "highest",
 ):
     """Compute the gradient of `resize_bilinear`."""
     grads = jnp.asarray(grads)
     rows, columns = (
         _bilinear_weights(original_image.shape[i], grads.shape[i], align_corners, half_pixel_centers) for i in (1, 2)
     )
-    return apply_weights(grads, rows, columns, resize_bilinear_precision, side=0).astype(original_image.dtype)
+    return apply_weights(grads, rows, columns, side=0).astype(original_image.dtype)
 
 
 # --- Nearest neighbor

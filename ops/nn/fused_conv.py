@@ -19,7 +19,7 @@ from tf2jax_lite.ops.common.derivatives import logistic
 from tf2jax_lite.ops.image.resize import resize_bilinear
 from tf2jax_lite.ops.linalg.matmul import mat_mul
 from tf2jax_lite.ops.registry import Static, op
-from tf2jax_lite.ops.traits import Option, Pattern
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 
 from . import activations
@@ -62,7 +62,6 @@ def fused_resize_and_pad_conv2d(
     mode,
     strides,
     padding,
-    resize_bilinear_precision: Option[str] = "highest",
 ):
     """Resize (in float32), mirror-pad and convolve images.
 
@@ -79,9 +78,7 @@ def fused_resize_and_pad_conv2d(
       OpError: batch or channels are padded, or padding is larger than the image.
     """
     input = jnp.asarray(input)
-    resized = resize_bilinear(
-        input, size, align_corners=resize_align_corners, resize_bilinear_precision=resize_bilinear_precision
-    )
+    resized = resize_bilinear(input, size, align_corners=resize_align_corners)
     return _pad_convolve(resized.astype(input.dtype), paddings, filter, mode, strides, padding)
 
 

@@ -85,7 +85,7 @@ class Retracing:
 
     @functools.cached_property
     def _compiled(self) -> CompiledCalls | None:
-        if not self._config.jit_calls or not is_worth_compiling(self._program):
+        if not is_worth_compiling(self._program):
             return None
 
         def run(params: Any, inputs: Any, key: Any, promote_dtypes: bool) -> Results:

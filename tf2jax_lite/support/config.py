@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Set
 from typing import Any
@@ -37,11 +38,9 @@ class Config:
         otherwise warn and differentiate the forward code.
       raise_on_lost_effect: raise for a stateful node without an implementation that TensorFlow would run for its side
         effect (an insertion into a table); otherwise warn and remove it.
-      resize_bilinear_precision: matmul precision inside bilinear resizing: "default", "high" or "highest".
       enable_checkify_for_asserts: ``Assert`` and ``CheckNumerics`` nodes become ``jax.experimental.checkify`` checks,
         and so do indices, segment ids and labels out of range, which TensorFlow refuses on CPU.
       xlacallmodule_strict_checks: raise when a serialized module runs on a platform that it was not lowered for.
-      disable_assert_in_tensor_list_get_item: do not compare the element dtype of a tensor list with the node's.
       skip_variables_evaluation_inside_tf_tracing: while another tf.function is traced, return params as
         ``jax.ShapeDtypeStruct`` without reading the variables.
       param_names: the names of params whose variables have equal names: "variable" numbers them (``softplus``,
@@ -58,17 +57,12 @@ class Config:
       scan_layers: lower consecutive layers of equal form as one ``lax.scan`` over stacked params, which traces and
         compiles one layer instead of all. ``params`` then has the layers' variables as one array under the name of the
         first layer's. Layers that assign variables stay as they are.
-      passes: the optional passes over the graph to run: True or "all", False or "none", names (a set, or text with
-        commas), or names to leave out, each with a "-" before it. docs/architecture.md has the names of this option and
-        of the next three, which take the same values. For debugging and ablation.
-      plan_rewrites: the rewrites of plans to apply.
-      scan_optimizations: the optimizations of ``lax.scan`` bodies to apply.
-      xla_cpu_rules: the CPU lowering rules to apply. Without rules programs compile faster, and convolutions and
-        poolings run slower on CPU. "auto" applies a rule where the run time that it saves in ``expected_calls`` calls
-        outweighs the time to compile it.
-      expected_calls: how often a compiled program is called, for ``xla_cpu_rules="auto"``.
-      jit_calls: compile functions with loops for calls with concrete arguments, outside of `jax.jit`, from the second
-        call with equal shapes on; otherwise each such call runs op by op, and compiles its loops again.
+      passes: the optional passes over graphs, rewrites of plans and optimizations of ``lax.scan`` bodies to run: True
+        or "all", False or "none", names (a set, or text with commas), or names to leave out, each with a "-" before it.
+        docs/architecture.md has the names. For debugging and ablation.
+      xla_cpu_rules: the CPU lowering rules to apply, with values as for ``passes``. Without rules programs compile
+        faster, and convolutions and poolings run slower on CPU. "auto" applies a rule where the run time that it saves
+        in 100 calls outweighs the time to compile it, "auto:N" in N calls.
       max_nodes: maximum number of nodes of a graph, including its functions, checked before it is read.
       max_constant_bytes: maximum number of bytes that the constants of a graph declare together, of one constant that
         is computed from them at conversion, of one constant of a StableHLO module, and of the weights of a Keras file
@@ -92,10 +86,8 @@ class Config:
     raise_on_prevent_gradient: bool = True
     raise_on_missing_custom_gradient: bool = False
     raise_on_lost_effect: bool = True
-    resize_bilinear_precision: str = "highest"
     enable_checkify_for_asserts: bool = False
     xlacallmodule_strict_checks: bool = True
-    disable_assert_in_tensor_list_get_item: bool = False
     skip_variables_evaluation_inside_tf_tracing: bool = False
     param_names: str = "variable"
     xla_fallback: bool = False
@@ -104,11 +96,7 @@ class Config:
     loop_checkpoint: str = "none"
     scan_layers: bool = False
     passes: bool | frozenset[str] = True
-    plan_rewrites: bool | frozenset[str] = True
-    scan_optimizations: bool | frozenset[str] = True
     xla_cpu_rules: bool | str | frozenset[str] = True
-    expected_calls: int = 100
-    jit_calls: bool = True
     max_nodes: int = 500_000
     max_constant_bytes: int = 1 << 31
     max_result_bytes: int = 1 << 40
@@ -118,13 +106,12 @@ class Config:
 
 _TYPES = {field.name: type(field.default) for field in dataclasses.fields(Config)}
 _CHOICES = {
-    "resize_bilinear_precision": ("default", "high", "highest"),
     "param_names": ("variable", "path"),
     "loop_bound": ("while", "scan"),
     "loop_checkpoint": ("none", "body", "segments"),
 }
 _CHECKS = ("strict_shape_check", "strict_dtype_check")
-_WORDS = {"xla_cpu_rules": ("auto",)}  # values of options that choose names, besides those
+_FORMS = {"xla_cpu_rules": re.compile(r"auto(:\d+)?")}  # values of options that choose names, besides those
 _names: dict[str, Callable[[], tuple[Collection[str], Collection[str]]]] = {}
 _lock = threading.Lock()
 _defaults = Config()
@@ -134,7 +121,7 @@ _overrides: Scoped[tuple[str, Any]] = Scoped("config")
 def _checked(name: str, value: Any) -> Any:
     if not isinstance(name, str) or name not in _TYPES:
         raise UnknownOptionError(f"there is no config option {name!r}; the options are {', '.join(sorted(_TYPES))}.")
-    if isinstance(value, str) and value in _WORDS.get(name, ()):
+    if isinstance(value, str) and name in _FORMS and _FORMS[name].fullmatch(value):
         return value
     if name in _names:
         names, required = _names[name]()
@@ -151,7 +138,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def chosen_names(option: str, value: object, names: Collection[str], required: Collection[str] = ()) -> frozenset[str]:
-    """Return the names that an option such as ``scan_optimizations`` chooses.
+    """Return the names that an option such as ``passes`` chooses.
 
     Args:
       option: the option's name.
@@ -182,6 +169,11 @@ def chosen_names(option: str, value: object, names: Collection[str], required: C
     for name in sorted(listed.intersection(required)):
         raise ConfigError(f"config option {option!r} leaves out {name!r}, which is required for correct values.")
     return frozenset(names) - listed
+
+
+def is_chosen(value: bool | frozenset[str], name: str) -> bool:
+    """Return whether the value of an option that chooses names, such as ``passes``, has a name."""
+    return value if isinstance(value, bool) else name in value
 
 
 def set_names(option: str, names: Callable[[], tuple[Collection[str], Collection[str]]]) -> None:

@@ -103,8 +103,7 @@ class Trace:
 
     def call(self, function: ir.Function, args: Sequence[Any], frame: Frame) -> list[Any]:
         """Evaluate a function."""
-        config = self.program.config
-        with using(selection(config.xla_cpu_rules, config.expected_calls)):
+        with using(selection(self.program.config.xla_cpu_rules)):
             return self.run(self.program.plan(function), args, frame)
 
     def callable(self, ref: ir.FunctionRef, frame: Frame) -> Callable[..., list[Any]]:
