@@ -11,6 +11,7 @@ from jax import export, lax
 
 from tf2jax_lite.jaxprs import compat
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.interval import Interval
 
 from .dim_expr import (
     DYNAMIC,
@@ -45,12 +46,12 @@ def _largest(dim: Any, known: tuple[tuple[str, int], ...]) -> int | None:
     return largest(dim, dict(known))
 
 
-def dim_bounds(dim: Any) -> tuple[float, float]:
-    """Return the bounds of a number or a dimension, infinite where unknown."""
+def dim_interval(dim: Any) -> Interval:
+    """Return the interval of a number or a dimension; bounds are infinite where unknown."""
     if isinstance(dim, int):
-        return dim, dim
+        return Interval(dim, dim)
     lower, upper = dim_upper_bound(-dim), dim_upper_bound(dim)
-    return -np.inf if lower is None else -lower, np.inf if upper is None else upper
+    return Interval(-np.inf if lower is None else -lower, np.inf if upper is None else upper)
 
 
 def min_dim(a: Any, b: Any) -> Any:
