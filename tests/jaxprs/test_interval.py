@@ -27,7 +27,7 @@ FUNCTIONS = {
 
 def members(of):
     low, high = (limit if bound is None else bound for bound, limit in zip(of, (-np.inf, np.inf), strict=True))
-    return NUMBERS[(NUMBERS >= low) & (NUMBERS <= high)]
+    return NUMBERS[(low <= NUMBERS) & (high >= NUMBERS)]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -22,48 +22,57 @@ from .scoped import Scoped
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """All options and their defaults.
+    """All options and their defaults, with the reason for which each can be set.
 
     Attributes:
-      strict_shape_check: raise for arguments whose shape is not the one converted for.
-      strict_dtype_check: raise for arguments whose dtype is not the one converted for.
-      force_const_float32_to_bfloat16: convert float32 constants of the graph to bfloat16.
-      force_const_float64_to_bfloat16: convert float64 constants of the graph to bfloat16.
-      convert_custom_gradient: use ``tf.custom_gradient``; otherwise differentiate the forward code.
+      strict_shape_check: raise for arguments whose shape is not the one converted for. Off for models of fixed sizes
+        that compute with others as well.
+      strict_dtype_check: raise for arguments whose dtype is not the one converted for. On for programs that must not
+        promote dtypes.
+      force_const_float32_to_bfloat16: convert float32 constants of the graph to bfloat16, for models of which only the
+        variables are narrow.
+      force_const_float64_to_bfloat16: the same for float64 constants.
+      convert_custom_gradient: use ``tf.custom_gradient``; otherwise differentiate the forward code, for forward mode.
       infer_relu_from_jax2tf: convert ``max(x, 0)`` to a relu in graphs exported with jax2tf, so that the gradient at 0
-        is 0.
+        is 0. Off for programs that mean a maximum.
       infer_cumulative_reduction_from_jax2tf: convert windowed reductions that jax2tf exported for cumulative ones back.
-      raise_on_prevent_gradient: raise when differentiating through ``PreventGradient``.
+        Off for programs that mean windows.
+      raise_on_prevent_gradient: raise when differentiating through ``PreventGradient``. Off for gradients of saved
+        models, which TensorFlow does not differentiate.
       raise_on_missing_custom_gradient: raise if a custom gradient was not saved with the model, or cannot be traced;
-        otherwise warn and differentiate the forward code.
+        otherwise warn and differentiate the forward code. On for training.
       raise_on_lost_effect: raise for a stateful node without an implementation that TensorFlow would run for its side
-        effect (an insertion into a table); otherwise warn and remove it.
+        effect (an insertion into a table); otherwise warn and remove it, for models whose results do not need it.
       enable_checkify_for_asserts: ``Assert`` and ``CheckNumerics`` nodes become ``jax.experimental.checkify`` checks,
-        and so do indices, segment ids and labels out of range, which TensorFlow refuses on CPU.
-      xlacallmodule_strict_checks: raise when a serialized module runs on a platform that it was not lowered for.
+        and so do indices, segment ids and labels out of range, which TensorFlow refuses on CPU. For debugging: such a
+        function has to be wrapped by ``checkify.checkify``.
+      xlacallmodule_strict_checks: raise when a serialized module runs on a platform that it was not lowered for. Off
+        for modules that compute the same on all platforms.
       skip_variables_evaluation_inside_tf_tracing: while another tf.function is traced, return params as
-        ``jax.ShapeDtypeStruct`` without reading the variables.
+        ``jax.ShapeDtypeStruct`` without reading the variables, for jax2tf around a converted function.
       param_names: the names of params whose variables have equal names: "variable" numbers them (``softplus``,
-        ``softplus_1``), "path" uses the attribute paths of the variables in the model.
+        ``softplus_1``), "path" uses the attribute paths of the variables in the model, for models with equal layers.
       xla_fallback: compile nodes whose ops have no implementation with TensorFlow's XLA bridge, for their static
-        shapes. TensorFlow is then needed whenever the function is traced.
+        shapes. TensorFlow is then needed whenever the function is traced. For ops that are not supported.
       dynamic_shape_bound: inside ``jit``, the size to pad results of data-dependent size to, and the capacity of lists
-        that grow in loops of unknown length; 0 raises instead.
+        that grow in loops of unknown length; 0 raises instead. Only users know it.
       loop_bound: the lowering of a loop with a known upper bound and a data-dependent exit: "while" is
         ``lax.while_loop``, whose gradients recompute its iterations; "scan" is a ``lax.scan`` up to the bound that
-        keeps the results after the exit.
+        keeps the results after the exit, for higher derivatives and accelerators.
       loop_checkpoint: the residuals of ``lax.scan`` for gradients: "none" keeps all intermediate values of the body,
         "body" keeps the carry (the body is recomputed), "segments" about the square root of that (recomputed twice).
+        For models whose gradients do not fit into memory.
       scan_layers: lower consecutive layers of equal form as one ``lax.scan`` over stacked params, which traces and
         compiles one layer instead of all. ``params`` then has the layers' variables as one array under the name of the
-        first layer's. Layers that assign variables stay as they are.
+        first layer's. Layers that assign variables stay as they are. For deep models: it changes the names of params.
       passes: the optional passes over graphs, rewrites of plans and optimizations of ``lax.scan`` bodies to run: True
         or "all", False or "none", names (a set, or text with commas), or names to leave out, each with a "-" before it.
         docs/architecture.md has the names. For debugging and ablation.
       xla_cpu_rules: the CPU lowering rules to apply, with values as for ``passes``. Without rules programs compile
         faster, and convolutions and poolings run slower on CPU. "auto" applies a rule where the run time that it saves
         in 100 calls outweighs the time to compile it, "auto:N" in N calls.
-      max_nodes: maximum number of nodes of a graph, including its functions, checked before it is read.
+      max_nodes: maximum number of nodes of a graph, including its functions, checked before it is read. This limit and
+        the next three protect against hostile files; larger models need larger ones.
       max_constant_bytes: maximum number of bytes that the constants of a graph declare together, of one constant that
         is computed from them at conversion, of one constant of a StableHLO module, and of the weights of a Keras file
         together, unless they are in the file. A small file can declare much.
