@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
-from tf2jax_lite.ops.traits import Option, Pattern
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.support.limits import check_bytes
 from tf2jax_lite.values.static import dims, is_static
@@ -63,7 +63,7 @@ def _is_identity(weights: Any) -> bool:
     return np.count_nonzero(weights) == len(weights) and bool((np.diagonal(weights) == 1).all())
 
 
-def apply_weights(images: Any, rows: Any, columns: Any, precision: Any = _HIGHEST, side: int = 1) -> Any:
+def apply_weights(images: Any, rows: Any, columns: Any, side: int = 1) -> Any:
     """Multiply rows and columns by weights, by transposed ones with ``side=0``."""
     images = images.astype(_F32)
     for axis, weights in ((1, rows), (2, columns)):
@@ -72,9 +72,9 @@ def apply_weights(images: Any, rows: Any, columns: Any, precision: Any = _HIGHES
         if isinstance(weights, Taps):
             images = weights.of(images, axis) if side else weights.transposed(images, axis)
         elif isinstance(weights, np.ndarray) and are_static(images.shape[axis]):
-            images = constant_dot(images, weights, axis, precision, side)
+            images = constant_dot(images, weights, axis, _HIGHEST, side)
         else:
-            images = lax.dot_general(images, weights, (((axis,), (side,)), ((), ())), precision=precision)
+            images = lax.dot_general(images, weights, (((axis,), (side,)), ((), ())), precision=_HIGHEST)
             images = lax.transpose(images, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
     return images
 
@@ -130,13 +130,12 @@ def resize_bilinear(
     *,
     align_corners=False,
     half_pixel_centers=False,
-    resize_bilinear_precision: Option[str] = "highest",
 ):
     """Resize by bilinear interpolation."""
     images, (height, width) = images_and_size(images, size)
     rows = _bilinear_weights(images.shape[1], height, align_corners, half_pixel_centers)
     columns = _bilinear_weights(images.shape[2], width, align_corners, half_pixel_centers)
-    return apply_weights(images, rows, columns, resize_bilinear_precision)
+    return apply_weights(images, rows, columns)
 
 
 @op("ResizeBilinearGrad", check=check_alignment)
@@ -146,14 +145,13 @@ def resize_bilinear_grad(
     *,
     align_corners=False,
     half_pixel_centers=False,
-    resize_bilinear_precision: Option[str] = "highest",
 ):
     """Compute the gradient of `resize_bilinear`."""
     grads = jnp.asarray(grads)
     rows, columns = (
         _bilinear_weights(original_image.shape[i], grads.shape[i], align_corners, half_pixel_centers) for i in (1, 2)
     )
-    return apply_weights(grads, rows, columns, resize_bilinear_precision, side=0).astype(original_image.dtype)
+    return apply_weights(grads, rows, columns, side=0).astype(original_image.dtype)
 
 
 # --- Nearest neighbor

@@ -260,8 +260,8 @@ def _write_stablehlo(
         try:
             module, problem, exported = serialize(staged, params, platforms)
         except ExportError as error:
-            module, problem, exported = b"", str(error), None
-        larger = with_offset(staged.inputs, problem)
+            module, problem, exported = b"", error, None
+        larger = None if problem is None else with_offset(staged.inputs, problem.constraint)
         if larger is None:
             break
         try:
@@ -275,8 +275,8 @@ def _write_stablehlo(
     if mlir:
         file.with_suffix(".mlir").write_text(exported.mlir_module(), "utf-8")
     signature["stablehlo"] = file.name
-    signature["differentiable"] = not problem
-    return [f"{name}: {problem}"] if problem else []
+    signature["differentiable"] = problem is None
+    return [] if problem is None else [f"{name}: {problem}"]
 
 
 def _write_source(

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Collection
 
 from tf2jax_lite import ir
-from tf2jax_lite.support.config import Config, chosen_names
+from tf2jax_lite.support.config import Config, is_chosen
 
 from .canonicalize import (
     calls_and_for,
@@ -181,12 +181,8 @@ def run_passes(graph: ir.Graph, config: Config, only: Collection[str] | None = N
       graph: a verified graph.
       config: the options; ``passes`` chooses the optional passes.
       only: names of the passes to run; all by default.
-
-    Raises:
-      ConfigError: ``passes`` names an unknown pass, or leaves out a required one.
     """
-    chosen = chosen_names("passes", config.passes, NAMES, REQUIRED)
     for entry in PASSES:
-        if (only is None or entry.name in only) and entry.name in chosen:
+        if (only is None or entry.name in only) and (entry.required or is_chosen(config.passes, entry.name)):
             graph = entry.run(graph, config)
     return graph

@@ -309,11 +309,17 @@ def initial_value(graph_def: Any, variable: str) -> Any:
 def _with_params(converted: ConvertedFunction, imported: ImportedFunction) -> AnnotatedFunction:
     interface = converted.interface
 
-    def jax_func(*args: Any, **kwargs: Any) -> Any:
+    def taken(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         params, args = interface.take_params(args, kwargs)
-        return converted.call(params, args, kwargs, interface.take_key(args, kwargs))
+        return params, args, kwargs, interface.take_key(args, kwargs)
 
-    return _annotated(jax_func, converted, imported, params=True)
+    def jax_func(*args: Any, **kwargs: Any) -> Any:
+        return converted.call(*taken(args, kwargs))
+
+    def sizes(*args: Any, **kwargs: Any) -> Any:
+        return converted.sizes(*taken(args, kwargs))
+
+    return _annotated(jax_func, sizes, converted, imported, params=True)
 
 
 def _without_params(converted: ConvertedFunction, imported: ImportedFunction) -> AnnotatedFunction:
@@ -327,10 +333,15 @@ def _without_params(converted: ConvertedFunction, imported: ImportedFunction) ->
     def jax_func(*args: Any, **kwargs: Any) -> Any:
         return converted.call({}, args, kwargs, converted.interface.take_key(args, kwargs))[0]
 
-    return _annotated(jax_func, converted, imported, params=False)
+    def sizes(*args: Any, **kwargs: Any) -> Any:
+        return converted.sizes({}, args, kwargs, converted.interface.take_key(args, kwargs))
+
+    return _annotated(jax_func, sizes, converted, imported, params=False)
 
 
-def _annotated(fn: Any, converted: ConvertedFunction, imported: ImportedFunction, *, params: bool) -> AnnotatedFunction:
+def _annotated(
+    fn: Any, sizes: Callable[..., Any], converted: ConvertedFunction, imported: ImportedFunction, *, params: bool
+) -> AnnotatedFunction:
     interface = converted.interface
     fn.__name__ = fn.__qualname__ = interface.name
     random = converted.program.random_nodes
@@ -347,6 +358,7 @@ def _annotated(fn: Any, converted: ConvertedFunction, imported: ImportedFunction
         imported.structured_inputs,
         imported.structured_outputs,
         interface.signature,
+        sizes=sizes,
         xla_fallback_nodes=converted.program.fallback_nodes,
         layer_stacks=converted.stacks,
     )

@@ -55,6 +55,9 @@ class Tf2JaxError(Exception):
 
     A note, which Python prints after the message, has the address of the class's entry in the documentation.
 
+    Attributes:
+      constraint: the `Constraint` on symbolic dimensions under which there is no error, if one is known.
+
     Example:
       >>> try:
       ...     tf2jax.convert_saved_model("no-such-directory")
@@ -62,6 +65,8 @@ class Tf2JaxError(Exception):
       ...     print(error)
       no-such-directory: there is no such directory.
     """
+
+    constraint: Any = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Add the note; subclasses need not call it."""

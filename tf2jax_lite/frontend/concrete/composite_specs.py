@@ -7,15 +7,13 @@ TensorFlow passes them to graphs as their components, ``tf.nest.flatten(value, e
 - ``tf.IndexedSlices``: values, indices, and the dense shape where it is known
 - a ``tf.experimental.ExtensionType``: its fields' tensors in order
 
-Classes that ``tf.nest`` flattens (attrs, dataclasses with ``__tf_flatten__``) are not pytrees in JAX. Named tuples with
-the same fields replace them.
+Classes that ``tf.nest`` flattens (attrs, dataclasses with ``__tf_flatten__``) are not pytrees in JAX. Records, named
+tuples with the same fields, replace them in structures. Results have objects of attrs classes again, as in tf2jax.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,29 +21,24 @@ import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
+from tf2jax_lite.calling.structures import record_type
 from tf2jax_lite.frontend.graphdef import dtypes
 from tf2jax_lite.ir.builder import constant, redirected
 from tf2jax_lite.support.errors import UnsupportedError
 
 
-@functools.cache
-def _record_type(name: str, fields: tuple[str, ...]) -> Any:
-    # One class for one set of fields: JAX compares the types of structures.
-    return collections.namedtuple(name, fields, rename=True)
-
-
 def as_record(value: Any) -> tuple[Any, ...] | None:
-    """Return an object that ``tf.nest`` flattens as a named tuple; None for others."""
+    """Return an object that ``tf.nest`` flattens as a record; None for others."""
     if isinstance(value, (type, tf.TypeSpec)):
         return None
     if hasattr(value, "__attrs_attrs__"):
         names = [attribute.name for attribute in value.__attrs_attrs__]
-        return _record_type(type(value).__name__, tuple(names))(*(getattr(value, name) for name in names))
+        return record_type(type(value).__name__, tuple(names), type(value))(*(getattr(value, name) for name in names))
     if dataclasses.is_dataclass(value) and hasattr(value, "__tf_flatten__"):
         _, parts = value.__tf_flatten__()  # pyright: ignore[reportAttributeAccessIssue]
         fields = {id(getattr(value, field.name)): field.name for field in dataclasses.fields(value)}
         names = [fields.get(id(part), "") for part in parts]
-        return _record_type(type(value).__name__, tuple(names))(*parts)
+        return record_type(type(value).__name__, tuple(names))(*parts)
     return None
 
 

@@ -19,7 +19,7 @@ from tf2jax_lite.passes.analysis.dynamic_sizes import may_compare_sizes, may_hav
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
 from tf2jax_lite.passes.analysis.static_values import runtime_dependent
 from tf2jax_lite.support.call_graph import callees_first
-from tf2jax_lite.support.config import Config, chosen_names
+from tf2jax_lite.support.config import Config, is_chosen
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.support.gc_pause import paused
 
@@ -69,8 +69,8 @@ class Program:
         self.graph = graph
         self.evaluator = evaluator
         self.config = config
-        self._rewrites = chosen_names("plan_rewrites", config.plan_rewrites, rewrites.NAMES)
-        self.scan_optimizations = chosen_names("scan_optimizations", config.scan_optimizations, scan_opt.NAMES)
+        self._rewrites = {name for name in rewrites.NAMES if is_chosen(config.passes, name)}
+        self.scan_optimizations = {name for name in scan_opt.NAMES if is_chosen(config.passes, name)}
         self._ops = registry.ops_in_force()  # the implementations at conversion hold for the program's life
         self._compiled: Mapping[str, registry.Op] = {}
         if compiler is not None:

@@ -2,7 +2,7 @@
 
 `scan` is the entry: it traces a body, applies `OPTIMIZATIONS` in order, and runs the loop. Each is a function
 ``run(body) -> Body``, has a name and a reason for its position, and can be switched off by name (the config option
-``scan_optimizations``). Values do not change; results of floating-point sums may differ by rounding.
+``passes``). Values do not change; results of floating-point sums may differ by rounding.
 
 Read `body` first, then the optimizations in the order of the list. `loop_invariants`, `index_analysis` and
 `batch_steps` are analyses that they share; thresholds are in `tf2jax_lite.xla_cpu.cost_model`.

@@ -14,13 +14,14 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.traversal import constant_value
-from tf2jax_lite.passes.analysis.integer_ranges import IntegerRanges, Interval
+from tf2jax_lite.jaxprs.interval import Interval
+from tf2jax_lite.passes.analysis.integer_ranges import IntegerRanges
 from tf2jax_lite.support.config import Config
 
 # Whether the range of the other operand determines the result.
 _CLAMPS: dict[str, Callable[[Interval, int], bool]] = {
-    "Minimum": lambda other, limit: other.low >= limit,
-    "Maximum": lambda other, limit: other.high <= limit,
+    "Minimum": lambda other, limit: other.lower >= limit,
+    "Maximum": lambda other, limit: other.upper <= limit,
 }
 _INT32 = np.dtype(np.int32)
 
