@@ -1,4 +1,4 @@
-"""While loops that count become scans: values, gradients, and the buffers that are no longer carried."""
+"""While loops that count become scans: values, gradients, carried buffers."""
 
 import jax
 import jax.numpy as jnp
