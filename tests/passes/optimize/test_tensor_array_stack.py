@@ -8,7 +8,7 @@ import tensorflow as tf
 import tf2jax_lite
 from tests.passes.control_flow_v1.test_functionalize import PLAIN, _v1, converted, numbers, placeholder  # noqa: F401
 from tf2jax_lite import ir
-from tf2jax_lite.ir.builder import constant
+from tf2jax_lite.ir.build import constant
 from tf2jax_lite.passes.optimize import tensor_array_stack
 from tf2jax_lite.support.config import Config
 

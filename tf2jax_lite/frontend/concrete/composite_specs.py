@@ -23,7 +23,8 @@ import tensorflow as tf
 from tf2jax_lite import ir
 from tf2jax_lite.calling.structures import record_type
 from tf2jax_lite.frontend.graphdef import dtypes
-from tf2jax_lite.ir.builder import constant, redirected
+from tf2jax_lite.ir import build
+from tf2jax_lite.ir.build import constant, redirected
 from tf2jax_lite.support.errors import UnsupportedError
 
 
@@ -117,9 +118,7 @@ def stacked(function: ir.Function, positions: Mapping[int, ir.DType]) -> ir.Func
     for position, dtype in positions.items():
         name = ir.free_name(f"{outputs[position].node}/stack", taken)
         shape = constant(ir.free_name(f"{name}/element_shape", taken), np.asarray(-1, np.int32))
-        attrs = {"element_dtype": dtype, "num_elements": -1}
-        inputs = (outputs[position], ir.TensorRef(shape.name))
-        stack = ir.Node(name, "TensorListStack", inputs, (None, None), (), attrs, output_dtypes=(dtype,))
+        stack = build.node("TensorListStack", outputs[position], shape, name=name, element_dtype=dtype)
         nodes += [shape, stack]
         outputs[position] = ir.TensorRef(name)
     return dataclasses.replace(function, nodes=tuple(nodes), outputs=tuple(outputs))
@@ -128,9 +127,8 @@ def stacked(function: ir.Function, positions: Mapping[int, ir.DType]) -> ir.Func
 def _partially_static(name: str, value: np.ndarray, taken: set[str]) -> list[ir.Node]:
     """Return nodes that rebuild a partially static argument; the last is the result."""
     count, dtype = len(value), value.dtype
-    attrs = {"num": count, "axis": 0, "T": dtype}
     given = ir.free_name(f"{name}/given", taken)
-    nodes = [ir.Node(given, "Unpack", (ir.TensorRef(name),), (None,), (), attrs, output_dtypes=(dtype,) * count)]
+    nodes = [build.node("Unpack", name, name=given, num=count, T=dtype)]
     items: list[ir.TensorRef] = []
     for position, size in enumerate(value):
         if size < 0:
@@ -138,6 +136,4 @@ def _partially_static(name: str, value: np.ndarray, taken: set[str]) -> list[ir.
         else:
             nodes.append(constant(ir.free_name(f"{name}/static", taken), np.asarray(size)))
             items.append(ir.TensorRef(nodes[-1].name))
-    attrs = {"N": count, "axis": 0, "T": dtype}
-    packed = ir.free_name(f"{name}/packed", taken)
-    return [*nodes, ir.Node(packed, "Pack", tuple(items), (count,), (), attrs, output_dtypes=(dtype,))]
+    return [*nodes, build.node("Pack", items, name=ir.free_name(f"{name}/packed", taken), N=count, T=dtype)]

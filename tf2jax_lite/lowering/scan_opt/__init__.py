@@ -4,8 +4,8 @@
 ``run(body) -> Body``, has a name and a reason for its position, and can be switched off by name (the config option
 ``passes``). Values do not change; results of floating-point sums may differ by rounding.
 
-Read `body` first, then the optimizations in the order of the list. `loop_invariants`, `index_analysis` and
-`batch_steps` are analyses that they share; thresholds are in `tf2jax_lite.xla_cpu.cost_model`.
+Read `tf2jax_lite.loops.body` first, then the optimizations in the order of the list. `loop_invariants` and
+`tf2jax_lite.loops.batch_steps` are shared; thresholds are in `tf2jax_lite.xla_cpu.cost_model`.
 
 Does not import the IR, plans or the interpreter: any JAX program could use it.
 """
@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 from jax import lax
 
+from tf2jax_lite.loops.body import Body, Scan, run_loop, trace_body
+
 from . import (
     carry_to_xs,
     drop_unit_axes,
@@ -27,7 +29,6 @@ from . import (
     sink_last_values,
     weight_gradients,
 )
-from .body import Body, Scan, run_loop, trace_body
 
 __all__ = ["NAMES", "OPTIMIZATIONS", "Optimization", "scan"]
 
@@ -112,7 +113,7 @@ def scan(
     Returns:
       The last carry.
     """
-    body = trace_body(step, start, xs, trips, lambda body: run_loop(body, loop))
+    body = trace_body(step, start, xs, trips, lambda body: run_loop(body, loop)) if trips > 1 else None
     if body is None:
         return loop(step, start, xs, trips)[0]
     for optimization in OPTIMIZATIONS:

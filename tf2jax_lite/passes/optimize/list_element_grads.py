@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import producer
 from tf2jax_lite.support.config import Config
 
@@ -61,38 +62,20 @@ def _added(node: ir.Node, nodes: Mapping[str, ir.Node]) -> list[ir.Node]:
         name = f"{node.name}/element_{number}"
         last = number == len(elements) - 1
         control = (*node.control, *one.control)
-        attrs = {"element_dtype": dtype}
-        shape = ir.Node(
-            f"{name}/shape", "Shape", (value,), (None,), (), {"T": dtype, "out_type": _INT32}, output_dtypes=(_INT32,)
+        shape = build.node("Shape", value, name=f"{name}/shape", T=dtype, out_type=_INT32)
+        item = build.node(
+            "TensorListGetItem", total, index, shape, name=f"{name}/item", control=control, element_dtype=dtype
         )
-        item = ir.Node(
-            f"{name}/item",
-            "TensorListGetItem",
-            (total, index, ir.TensorRef(shape.name)),
-            (None, None, None),
-            control,
-            attrs,
-            output_dtypes=(dtype,),
-        )
-        summed = ir.Node(
-            f"{name}/sum",
-            "AddV2",
-            (ir.TensorRef(item.name), value),
-            (None, None),
-            (),
-            {"T": dtype},
-            input_types=("T", "T"),
-            output_dtypes=(dtype,),
-        )
-        written = ir.Node(
-            node.name if last else name,
+        summed = build.node("AddV2", item, value, name=f"{name}/sum", T=dtype)
+        written = build.node(
             "TensorListSetItem",
-            (total, index, ir.TensorRef(summed.name)),
-            (None, None, None),
-            control,
-            {"resize_if_index_out_of_bounds": False, **attrs},
-            output_dtypes=(ir.VARIANT,),
+            total,
+            index,
+            summed,
+            name=node.name if last else name,
+            control=control,
             location=node.location,
+            element_dtype=dtype,
         )
         out += [shape, item, summed, written]
         total = ir.TensorRef(written.name)

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import constant_value, producer
 from tf2jax_lite.support.config import Config
 
@@ -48,16 +49,16 @@ def _function(function: ir.Function) -> ir.Function:
         position = consumers.first(name)
         node = idioms.nodes[name]
         likes, pairs = consumers.lengths(name, data, position)
-        dtypes = {key: node.attrs[key] for key in ("Tparams",) if key in node.attrs}
-        repeat = ir.Node(
-            name,
+        repeat = build.node(
             "_Repeat",
-            (data, counts, *likes, *pairs),
-            (None, None, len(likes), len(pairs)),
-            node.control,
-            dtypes,
-            output_dtypes=node.output_dtypes,
+            data,
+            counts,
+            likes,
+            pairs,
+            name=name,
+            control=node.control,
             location=node.location,
+            Tparams=node.output_dtypes[0],
         )
         before.setdefault(position, []).append(repeat)
     out: list[ir.Node] = []

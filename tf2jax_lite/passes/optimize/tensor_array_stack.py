@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import constant_scalar, producer
 from tf2jax_lite.support.config import Config
 
@@ -41,8 +42,7 @@ def _stacked(function: ir.Function) -> ir.Function:
         if node.op != "TensorArrayGatherV3" or not is_whole(node):
             return node
         handle, _, flow = node.inputs
-        return dataclasses.replace(
-            node, op="_TensorArrayStack", inputs=(handle, flow), groups=(None, None), input_types=("", "")
-        )
+        attrs = {name: node.attrs[name] for name in ("dtype", "element_shape")}
+        return build.node("_TensorArrayStack", handle, flow, like=node, **attrs)
 
     return dataclasses.replace(function, nodes=tuple(map(stacked, function.nodes)))
