@@ -58,8 +58,6 @@ FAMILIES = [
     "random",
     "arrays",
     "common",
-    "removable",
-    "unsupported",
     "registry",
     "traits",
 ]

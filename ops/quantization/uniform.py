@@ -148,7 +148,7 @@ def uniform_dequantize(
 
 
 class _Quantization(NamedTuple):
-    """Quantization of an operand or a result, from inputs and attributes with its name as prefix."""
+    """Quantization of an operand or a result, from parameters prefixed by its name."""
 
     scales: Any
     zero_points: Any
