@@ -168,7 +168,7 @@ def _draw_crop(words: Any, index: Any, ratio: Any, height: Any, width: Any, area
 def _sample(
     key: Any, counter: Any, *, image_size: Any, bounding_boxes: Any, min_object_covered: Any, **options: Any
 ) -> tuple[Any, Any, Any]:
-    """Return begin and size of the crop, and its box, float32 [1, 1, 4]."""
+    """Return begin and size of the crop, like ``image_size``, and its float32 box."""
     attributes, covered = _attributes(**options), min_object_covered
     height, width = _image_size(image_size)
     objects = _objects(bounding_boxes, height, width, attributes.whole_image)

@@ -148,7 +148,7 @@ def uniform_dequantize(
 
 
 class _Quantization(NamedTuple):
-    """Quantization of an operand or a result, from parameters prefixed by its name."""
+    """Quantization of an operand or result: inputs and attributes with its prefix."""
 
     scales: Any
     zero_points: Any

@@ -8,8 +8,8 @@ import tf_keras
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.export import export_functions
 from tf2jax_lite.export.load import load
-from tf2jax_lite.federated.models.sources import create_model_from_artifact
 from tf2jax_lite.finetuning import finetune_artifact
+from tf2jax_lite.learning.sources import create_model_from_artifact
 from tf2jax_lite.pipeline.model_files import convert_file
 
 LIBRARIES = {"keras": keras, "tf_keras": tf_keras}

@@ -218,8 +218,8 @@ def finetune(
 
     from tf2jax_lite.finetuning import callbacks as c
     from tf2jax_lite.finetuning import finetune_artifact
-    from tf2jax_lite.finetuning.data import open_data
     from tf2jax_lite.finetuning.sharding import join_processes
+    from tf2jax_lite.learning.data import open_data
     from tf2jax_lite.support.extras import require_device
 
     import_from_here([loss, *(output_loss or ())])

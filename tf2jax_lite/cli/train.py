@@ -269,7 +269,7 @@ def federate(
     TensorFlow is not needed.
     """
     from tf2jax_lite.finetuning import federate_artifact
-    from tf2jax_lite.finetuning.data.clients import open_clients, read_arrays
+    from tf2jax_lite.learning.data.client_files import open_clients, read_arrays
     from tf2jax_lite.support.extras import require_device
 
     require_device()

@@ -14,12 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.federated.simulation.checkpoint import Arrays, Checkpoint, CheckpointFile, CheckpointStore
+from tf2jax_lite.learning.checkpoints import Arrays, Checkpoint, CheckpointFile, CheckpointStore
+from tf2jax_lite.learning.process import PyTree
 from tf2jax_lite.support.errors import CheckpointError, InputError
 
 from .sharding import placed
-
-PyTree = Any
 
 
 class ShardedCheckpoints(CheckpointStore):

@@ -17,10 +17,10 @@ from typing import Any
 
 import jax
 
-from tf2jax_lite.federated.models.model import Model
 from tf2jax_lite.jaxprs.compat import Var
 from tf2jax_lite.jaxprs.evaluate import evaluate, evaluate_equations, read
 from tf2jax_lite.jaxprs.walk import equations
+from tf2jax_lite.learning.model import Model
 from tf2jax_lite.support.errors import InputError
 
 _PRODUCTS = ("dot_general", "conv_general_dilated")

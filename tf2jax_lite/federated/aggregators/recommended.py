@@ -8,15 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tf2jax_lite.federated.aggregators.base import Factory
-from tf2jax_lite.federated.aggregators.clipping import ClippingFactory, ZeroingFactory
-from tf2jax_lite.federated.aggregators.codecs import Codec, EliasGamma, UniformQuantizer
-from tf2jax_lite.federated.aggregators.compression import CompressionFactory
-from tf2jax_lite.federated.aggregators.distributed import DistributedDpSumFactory
-from tf2jax_lite.federated.aggregators.mean import MeanFactory, SumFactory, UnweightedMeanFactory
+from tf2jax_lite.federated.aggregators.base import Factory, MeanFactory, SumFactory, UnweightedMeanFactory
+from tf2jax_lite.federated.aggregators.clipping import ClippingFactory, QuantileEstimation, ZeroingFactory
+from tf2jax_lite.federated.aggregators.compression import Codec, CompressionFactory, EliasGamma, UniformQuantizer
 from tf2jax_lite.federated.aggregators.privacy import DifferentiallyPrivateFactory, adaptive_clip_noise_params
-from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
-from tf2jax_lite.federated.aggregators.secure import SecureSumFactory
+from tf2jax_lite.federated.aggregators.secure import DistributedDpSumFactory, SecureSumFactory
 
 _MOST_UNCOMPRESSED = 20_000  # numbers of a tensor that is sent as it is
 

@@ -16,28 +16,32 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import MeanFactory, UnweightedMeanFactory
 from tf2jax_lite.federated.aggregators.base import as_aggregator, tree_norm
-from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
-from tf2jax_lite.federated.data import BatchHParams
-from tf2jax_lite.federated.execution.cohort import Batching
-from tf2jax_lite.federated.metrics import Metric, check_metrics
-from tf2jax_lite.federated.models.cpu_rules import with_cpu_rules
-from tf2jax_lite.federated.models.model import Model, check_model, model_grad
-from tf2jax_lite.federated.templates.blocks import Finalizer, build_apply_optimizer_finalizer, check_optimizer
-from tf2jax_lite.federated.templates.client_work import (
+from tf2jax_lite.federated.algorithms.fed_avg import takes_tff_keywords
+from tf2jax_lite.federated.client_work import (
     ClientResult,
     ClientWeighting,
     ClientWork,
     build_fed_sgd_client_work,
     build_model_delta_client_work,
 )
-from tf2jax_lite.federated.templates.compose import LearningState, Survey, Surveyed, compose_learning_process
-from tf2jax_lite.federated.templates.process import LearningProcess, MeasuredProcessOutput, ModelWeights
+from tf2jax_lite.federated.compose import (
+    Finalizer,
+    LearningState,
+    Survey,
+    Surveyed,
+    build_apply_optimizer_finalizer,
+    check_optimizer,
+    compose_learning_process,
+)
+from tf2jax_lite.federated.execution.cohort import Batching
+from tf2jax_lite.learning.checks import check_number
+from tf2jax_lite.learning.data import BatchHParams
+from tf2jax_lite.learning.metrics import Metric, check_metrics
+from tf2jax_lite.learning.model import Model, check_model, model_grad, with_cpu_rules
+from tf2jax_lite.learning.process import LearningProcess, MeasuredProcessOutput, ModelWeights, PyTree
 from tf2jax_lite.support.errors import InputError
-
-PyTree = Any
 
 
 class _ServerState(NamedTuple):

@@ -18,8 +18,7 @@ import numpy as np
 from federated_language.common_libs import structure
 from federated_language.proto import computation_pb2
 
-from tf2jax_lite.federated.core.types import infer_type, is_named_tuple, tensor_leaves, to_type
-from tf2jax_lite.federated.core.values import Ingest, to_struct
+from tf2jax_lite.federated.core.types import Ingest, infer_type, is_named_tuple, tensor_leaves, to_struct, to_type
 from tf2jax_lite.stablehlo.api import checked_call, read_exported
 from tf2jax_lite.support.errors import FederatedTypeError, Tf2JaxError
 
