@@ -49,7 +49,9 @@ def test_damaged_is_said_of_bytes_that_differ_from_a_checksum():
     """Other files, and failures that have nothing to do with a file, cannot be read."""
     found = []
     for path in (ROOT / "tf2jax_lite").rglob("*.py"):
-        raised = [node.exc for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Raise) and node.exc]
+        raised = [
+            node.exc for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Raise) and node.exc
+        ]
         texts = [ast.unparse(exc) for exc in raised]
         found += [text for text in texts if "damaged" in text and not re.search("checksum differs|SHA-256", text)]
     assert found == []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -123,35 +123,38 @@ def _bilinear_weights(size_in: Any, size_out: Any, align_corners: bool, half_pix
     return jnp.where(columns == low, 1 - part, zero) + jnp.where(columns == high, part, zero)
 
 
-@op("ResizeBilinear", pattern=Pattern.MATERIALIZED, check=check_alignment)
-def resize_bilinear(
-    images,
-    size: Static,
-    *,
-    align_corners=False,
-    half_pixel_centers=False,
-):
-    """Resize by bilinear interpolation."""
-    images, (height, width) = images_and_size(images, size)
-    rows = _bilinear_weights(images.shape[1], height, align_corners, half_pixel_centers)
-    columns = _bilinear_weights(images.shape[2], width, align_corners, half_pixel_centers)
-    return apply_weights(images, rows, columns)
+_ALIGNMENT = {"align_corners": False, "half_pixel_centers": False}
 
 
-@op("ResizeBilinearGrad", check=check_alignment)
-def resize_bilinear_grad(
-    grads,
-    original_image,
-    *,
-    align_corners=False,
-    half_pixel_centers=False,
-):
-    """Compute the gradient of `resize_bilinear`."""
-    grads = jnp.asarray(grads)
-    rows, columns = (
-        _bilinear_weights(original_image.shape[i], grads.shape[i], align_corners, half_pixel_centers) for i in (1, 2)
+def _register(name: str, weights: Callable[..., Any]) -> Callable[..., Any]:
+    """Register resizing by matrices of weights, and its gradient; return the former."""
+
+    @op(
+        name,
+        inputs="images size:Static",
+        attributes=_ALIGNMENT,
+        pattern=Pattern.MATERIALIZED,
+        check=check_alignment,
     )
-    return apply_weights(grads, rows, columns, side=0).astype(original_image.dtype)
+    def resize(images, size, *, align_corners=False, half_pixel_centers=False):
+        """Resize by interpolation."""
+        images, sizes = images_and_size(images, size)
+        rows, columns = (weights(images.shape[i + 1], sizes[i], align_corners, half_pixel_centers) for i in range(2))
+        return apply_weights(images, rows, columns)
+
+    @op(f"{name}Grad", inputs="grads original_image", attributes=_ALIGNMENT, check=check_alignment)
+    def grad(*, grads, original_image, align_corners, half_pixel_centers):
+        """Compute the gradient of `resize`."""
+        grads = jnp.asarray(grads)
+        rows, columns = (
+            weights(original_image.shape[i], grads.shape[i], align_corners, half_pixel_centers) for i in (1, 2)
+        )
+        return apply_weights(grads, rows, columns, side=0).astype(original_image.dtype)
+
+    return resize
+
+
+resize_bilinear = _register("ResizeBilinear", _bilinear_weights)
 
 
 # --- Nearest neighbor
@@ -264,23 +267,7 @@ def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixe
     return weights_of(np.clip(index, 0, size_in - 1), taps, size_in)
 
 
-@op("ResizeBicubic", pattern=Pattern.MATERIALIZED, check=check_alignment)
-def resize_bicubic(images, size: Static, *, align_corners=False, half_pixel_centers=False):
-    """Resize by bicubic interpolation."""
-    images, (height, width) = images_and_size(images, size)
-    rows = _bicubic_weights(images.shape[1], height, align_corners, half_pixel_centers)
-    columns = _bicubic_weights(images.shape[2], width, align_corners, half_pixel_centers)
-    return apply_weights(images, rows, columns)
-
-
-@op("ResizeBicubicGrad", check=check_alignment)
-def resize_bicubic_grad(grads, original_image, *, align_corners=False, half_pixel_centers=False):
-    """Compute the gradient of `resize_bicubic`."""
-    grads = jnp.asarray(grads)
-    rows, columns = (
-        _bicubic_weights(original_image.shape[i], grads.shape[i], align_corners, half_pixel_centers) for i in (1, 2)
-    )
-    return apply_weights(grads, rows, columns, side=0).astype(original_image.dtype)
+_register("ResizeBicubic", _bicubic_weights)
 
 
 def _area_weights(size_in: Any, size_out: Any, align_corners: bool) -> Any:

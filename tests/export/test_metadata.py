@@ -92,7 +92,7 @@ def test_numbers_of_arrays_that_are_not_there(tmp_path, backend, index):
         folder = shutil.copytree(STORED, tmp_path / name)
         (folder / "metadata.json").write_text(json.dumps(metadata))
         if (name, backend) != ("function", "stablehlo"):
-            with pytest.raises(ExportError, match="cannot be read|is not an|of another (type|form)"):
+            with pytest.raises(ExportError, match=r"cannot be read|is not an|of another (type|form)"):
                 load(folder, backend=backend)
 
 

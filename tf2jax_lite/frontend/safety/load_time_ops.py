@@ -19,38 +19,16 @@ from tensorflow.python.framework import function_def_to_graph
 from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import InvalidModelError, LimitError, UntrustedError
 from tf2jax_lite.support.limits import is_trusted
+from tf2jax_lite.support.op_traits import ops_with
 
 from .raw_protos import ancestors, reached_functions
 from .unsafe_ops import loading_ends
 
-_TABLES = """
-    AnonymousHashTable AnonymousMutableDenseHashTable AnonymousMutableHashTable AnonymousMutableHashTableOfTensors
-    HashTable HashTableV2 InitializeTable InitializeTableFromTextFile InitializeTableFromTextFileV2 InitializeTableV2
-    LookupTableExport LookupTableExportV2 LookupTableFind LookupTableFindV2 LookupTableImport LookupTableImportV2
-    LookupTableInsert LookupTableInsertV2 LookupTableRemoveV2 LookupTableSize LookupTableSizeV2 MutableDenseHashTable
-    MutableDenseHashTableV2 MutableHashTable MutableHashTableOfTensors MutableHashTableOfTensorsV2 MutableHashTableV2
-"""
-_VARIABLES = """
-    Assign AssignVariableOp DestroyResourceOp IsVariableInitialized ReadVariableOp VarHandleOp VarIsInitializedOp
-    Variable VariableV2
-"""
-_NO_LARGER = """
-    All Any Assert Case Cast Const ExpandDims Identity IdentityN If Max Mean Merge Min NoOp PartitionedCall Placeholder
-    PlaceholderWithDefault PreventGradient Prod Rank Reshape Shape ShapeN ShardedFilename Size Slice Split SplitV
-    Squeeze StatefulPartitionedCall StatelessCase StatelessIf StopGradient StridedSlice Sum Switch Unpack
-"""
-_RESTORING = frozenset({"Restore", "RestoreSlice", "RestoreV2"})
-_ANYWHERE = frozenset((_TABLES + _VARIABLES + _NO_LARGER).split())
+_RESTORING = ops_with("restoring")
+_ANYWHERE = ops_with("loading")
 """Ops whose results are not larger than their inputs, or than the file."""
 
-_QUICK = """
-    Abs Add AddN AddV2 BroadcastTo Ceil ConcatV2 Div DivNoNan Equal Exp Fill Floor FloorDiv FloorMod GatherV2 Greater
-    GreaterEqual Less LessEqual LinSpace Log LogicalAnd LogicalNot LogicalOr Maximum Minimum Mul Neg NotEqual OneHot
-    OnesLike Pack Pow Range RandomStandardNormal RandomUniform RandomUniformInt RealDiv Rsqrt Select SelectV2 Sqrt
-    Square StatelessRandomNormalV2 StatelessRandomUniformV2 StatelessTruncatedNormalV2 Sub Tile Transpose
-    TruncatedNormal ZerosLike
-"""
-_SIZED = frozenset(_QUICK.split())
+_SIZED = ops_with("loading-sized")
 """Ops whose results have the size of a shape, which must be known before they run."""
 
 _LONGEST_KEY = 1 << 16

@@ -17,119 +17,22 @@ from google.protobuf.message import DecodeError
 from tf2jax_lite.frontend.graphdef import attributes, op_defs, protos
 from tf2jax_lite.support.errors import InvalidModelError, UntrustedError
 from tf2jax_lite.support.limits import is_trusted, regular
+from tf2jax_lite.support.op_traits import UNSAFE, ops_with
 
 from .raw_protos import ancestors, called_functions, reached_functions, tensor_infos
 
 Entry = tuple[str, str, str, str | None]
 
-_CODE = "runs code that is not in the graph"
-_READS = "reads files"
-_WRITES = "writes files"
-_NETWORK = "talks to other machines"
-
-_BY_REASON: Mapping[str, tuple[str, ...]] = {
-    _CODE: (
-        "DatasetFromGraph",
-        "EagerPyFunc",
-        "PyFunc",
-        "PyFuncStateless",
-        "RemoteFusedGraphExecute",
-        "TRTEngineOp",
-        "XlaCustomCall",
-        "XlaCustomCallV2",
-    ),
-    _READS: (
-        "CSVDataset",
-        "CSVDatasetV2",
-        "CacheDataset",
-        "CacheDatasetV2",
-        "ExperimentalCSVDataset",
-        "ExperimentalLMDBDataset",
-        "ExperimentalMatchingFilesDataset",
-        "ExperimentalSqlDataset",
-        "FixedLengthRecordDataset",
-        "FixedLengthRecordDatasetV2",
-        "FixedLengthRecordReader",
-        "FixedLengthRecordReaderV2",
-        "GenerateVocabRemapping",
-        "ImmutableConst",
-        "InitializeTableFromDataset",
-        "LMDBDataset",
-        "LMDBReader",
-        "ListSnapshotChunksDataset",
-        "LoadAndRemapMatrix",
-        "LoadDataset",
-        "MatchingFiles",
-        "MatchingFilesDataset",
-        "ReadFile",
-        "RecordInput",
-        "Restore",
-        "RestoreSlice",
-        "RestoreV2",
-        "Skipgram",
-        "SnapshotChunkDataset",
-        "SqlDataset",
-        "TFRecordDataset",
-        "TFRecordDatasetV2",
-        "TFRecordReader",
-        "TFRecordReaderV2",
-        "TextLineDataset",
-        "TextLineReader",
-        "TextLineReaderV2",
-        "WholeFileReader",
-        "WholeFileReaderV2",
-    ),
-    _WRITES: (
-        "CalibrationStatisticsSaver",
-        "CreateSummaryDbWriter",
-        "CreateSummaryFileWriter",
-        "DatasetToTFRecord",
-        "DebugIdentity",
-        "DebugIdentityV2",
-        "DebugIdentityV3",
-        "DebugNanCount",
-        "DebugNumericSummary",
-        "DistributedSave",
-        "DumpTensor",
-        "ExperimentalDatasetToTFRecord",
-        "MergeV2Checkpoints",
-        "Save",
-        "SaveDataset",
-        "SaveDatasetV2",
-        "SaveSlices",
-        "SaveV2",
-        "SnapshotDataset",
-        "SnapshotDatasetV2",
-        "SnapshotDatasetReader",
-        "WriteFile",
-    ),
-    _NETWORK: (
-        "DataServiceDataset",
-        "DataServiceDatasetV2",
-        "DataServiceDatasetV3",
-        "DataServiceDatasetV4",
-        "FileSystemSetConfiguration",
-        "RegisterDataset",
-        "RegisterDatasetV2",
-        "RemoteCall",
-        "RpcCall",
-        "RpcClient",
-        "RpcServer",
-    ),
-}
-UNSAFE: Mapping[str, str] = {op: reason for reason, ops in _BY_REASON.items() for op in ops}
-"""The effect of each op besides computing."""
-
 _NO_FILE = ("", "local://")
 _BY_ATTRIBUTE: Mapping[str, tuple[str, Callable[[str], bool], str]] = {
-    "DecodeProtoV2": ("descriptor_source", lambda text: text not in _NO_FILE and text[:8] != "bytes://", _READS),
-    "EncodeProto": ("descriptor_source", lambda text: text not in _NO_FILE and text[:8] != "bytes://", _READS),
-    "FixedUnigramCandidateSampler": ("vocab_file", bool, _READS),
-    "PrintV2": ("output_stream", lambda text: text.startswith("file:"), _WRITES),
+    "DecodeProtoV2": ("descriptor_source", lambda text: text not in _NO_FILE and text[:8] != "bytes://", "reads files"),
+    "EncodeProto": ("descriptor_source", lambda text: text not in _NO_FILE and text[:8] != "bytes://", "reads files"),
+    "FixedUnigramCandidateSampler": ("vocab_file", bool, "reads files"),
+    "PrintV2": ("output_stream", lambda text: text.startswith("file:"), "writes files"),
 }
 """Ops that touch files for some values of an attribute: the attribute, the values, and the effect."""
 
-_SAVER_OPS = frozenset({"SaveV2", "RestoreV2", "MergeV2Checkpoints", "SaveSlices", "Save", "Restore", "RestoreSlice"})
+_SAVER_OPS = ops_with("saver")
 _FROM_FILE = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
 
 

@@ -14,7 +14,6 @@ from tf2jax_lite.ir.providers import NodeCompiler, NodeEvaluator
 from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
-from tf2jax_lite.ops.unsupported import rationale
 from tf2jax_lite.passes.analysis.dynamic_sizes import may_compare_sizes, may_have_dynamic_sizes
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
 from tf2jax_lite.passes.analysis.static_values import runtime_dependent
@@ -22,6 +21,7 @@ from tf2jax_lite.support.call_graph import callees_first
 from tf2jax_lite.support.config import Config, is_chosen
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.support.gc_pause import paused
+from tf2jax_lite.support.op_traits import rationale
 
 from . import rewrites
 from .compiled_ops import fallback_ops
