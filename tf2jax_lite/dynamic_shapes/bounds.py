@@ -47,7 +47,7 @@ def _largest(dim: Any, known: tuple[tuple[str, int], ...]) -> int | None:
 
 
 def dim_interval(dim: Any) -> Interval:
-    """Return the interval of a number or a dimension; bounds are infinite where unknown."""
+    """Return the interval of a number or a dimension; unknown bounds are infinite."""
     if isinstance(dim, int):
         return Interval(dim, dim)
     lower, upper = dim_upper_bound(-dim), dim_upper_bound(dim)

@@ -86,7 +86,8 @@ def add(a: Interval, b: Interval) -> Interval:
 
 
 def neg(a: Interval) -> Interval:
-    """Bound a negated number. Lower bounds are numbers: a symbolic one has no known value."""
+    """Bound a negated number."""
+    # Lower bounds are numbers: a symbolic one has no known value.
     return Interval(-a.upper if _is_number(a.upper) else None, None if a.lower is None else -a.lower)
 
 

@@ -181,7 +181,7 @@ def chosen_names(option: str, value: object, names: Collection[str], required: C
 
 
 def is_chosen(value: bool | frozenset[str], name: str) -> bool:
-    """Return whether the value of an option that chooses names, such as ``passes``, has a name."""
+    """Return whether the value of an option such as ``passes`` has a name."""
     return value if isinstance(value, bool) else name in value
 
 

@@ -67,7 +67,7 @@ def structured_outputs(concrete: Any) -> Any:
 
 
 def _unwrapped(part: Any) -> Any:
-    """Return a container without TensorFlow's wrapper, and a class that ``tf.nest`` flattens as a record.
+    """Return an unwrapped container and the class ``tf.nest`` flattens as a record.
 
     TensorFlow wraps containers when it tracks or restores them. A converted function does without TensorFlow, so that
     its results are the containers, not the ``wrapt`` proxies.
