@@ -62,6 +62,7 @@ def test_readme_commands_run(tmp_path):
     np.savez(tmp_path / "train.npz", **data)
     np.savez(tmp_path / "x.npz", x=data["x"])
     with SQLiteFederatedDataBuilder(tmp_path / "clients.sqlite") as builder:
-        builder.add("ann", data)
+        for number in range(10):  # the default size of a cohort
+            builder.add(f"client {number}", data)
     _, commands = blocks(README, "sh")
     shell(commands.code, tmp_path)
