@@ -59,7 +59,7 @@ def ran(monkeypatch):
             names.append(entry.name)
             return graph
 
-        return manager.Pass(entry.name, run, entry.effect, entry.reason, entry.required)
+        return entry._replace(run=run)
 
     monkeypatch.setattr(manager, "PASSES", tuple(map(recording, PASSES)))
     return names

@@ -158,10 +158,10 @@ def _saved_model(
     from tf2jax_lite.frontend.runtime import write_back
     from tf2jax_lite.frontend.saved import meta_graph, saved_model
 
-    proto = saved_model.meta_graph(source, tags)
-    if meta_graph.is_tf1(proto):
-        return _tf1_saved_model(source, out, params, proto)
-    restored = saved_model.load(source, tags)
+    model = saved_model.SavedModel(source, tags)
+    if meta_graph.is_tf1(model.meta_graph):
+        return _tf1_saved_model(source, out, params, model.meta_graph)
+    restored = model.load()
     functions = {name: saved_model.signature(restored, name, source) for name in signatures}
     variables = _variables(functions, params, source)
     values = {name: write_back.fitting(variables[name], value, name) for name, value in params.items()}

@@ -105,7 +105,7 @@ class Signature:
             raise TypeError(f"attributes of {op} state the types of its outputs, or dtypes= does")
         if given is not None:
             return tuple(given)
-        found: list[DType] = []
+        found: list[Any] = []
         for term in self.outputs:
             number, _, name = term.rpartition("*")
             found += [_FIXED[name] if name in _FIXED else attrs[name]] * (attrs[number] if number else 1)
@@ -137,7 +137,7 @@ SIGNATURES: Mapping[str, Signature] = {
     "Shape": _signature("T -> out_type"),
     "StatefulPartitionedCall": _signature("*Tin -> *Tout", "f"),
     "Switch": _signature("T, bool -> T, T"),
-    "TensorListGetItem": _signature("variant, int32, int32 -> element_dtype"),
+    "TensorListGetItem": _signature("variant, int32, any -> element_dtype"),
     "TensorListPopBack": _signature("variant, int32 -> variant, element_dtype"),
     "TensorListPushBack": _signature("variant, element_dtype -> variant"),
     "TensorListSetItem": _signature("variant, int32, element_dtype -> variant", resize_if_index_out_of_bounds=False),
@@ -201,11 +201,12 @@ def node(
     groups: list[int | None] = []
     flat: list[TensorRef] = []
     for term, source in zip(signature.inputs, inputs, strict=True):
-        is_list = isinstance(source, Sequence) and not isinstance(source, (TensorRef, str))
-        if is_list != ("*" in term) or (is_list and given.get(term.partition("*")[0], len(source)) != len(source)):
+        is_list = not isinstance(source, (TensorRef, Node, str))
+        tensors = [tensor(one) for one in source] if is_list else [tensor(source)]
+        if is_list != ("*" in term) or (is_list and given.get(term.partition("*")[0], len(tensors)) != len(tensors)):
             raise TypeError(f"an input of {op} is {term}, got {source!r}")
-        groups.append(len(source) if is_list else None)
-        flat += map(tensor, source if is_list else [source])  # type: ignore[arg-type]
+        groups.append(len(tensors) if is_list else None)
+        flat += tensors
     made = signature.output_dtypes(op, given, dtypes)
     spec = NodeSpec(
         op,

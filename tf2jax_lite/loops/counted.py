@@ -337,7 +337,7 @@ def scan_counted(
 def _raised(body: Body, counters: Mapping[Any, Affine]) -> Body:
     """Return a body that carries neither buffers nor counters that it does not read."""
     unchanged = unchanged_values(body)
-    body = dataclasses.replace(body, constants=body.constants | unchanged | _generated_stacks(body))
+    body = dataclasses.replace(body, constants={**body.constants, **unchanged, **_generated_stacks(body)})
     static = {v: c for v, c in body.constants.items() if is_static(c)}
     indices = index_values(body.eqns, static, counters, body.trips)
     reads, writes = find_accesses(body, body.eqns, body.constants, indices)

@@ -23,10 +23,10 @@ from typing import Any, Literal, overload
 from tf2jax_lite import ir
 from tf2jax_lite.calling.imported_function import ImportedFunction
 from tf2jax_lite.frontend.concrete import concrete_function, trace
+from tf2jax_lite.frontend.concrete.saved_signatures import signature_loader
 from tf2jax_lite.frontend.runtime.host_function import HostFunction
 from tf2jax_lite.frontend.runtime.xla_compiler import BridgeCompiler
 from tf2jax_lite.frontend.saved import graph_def_file, saved_model
-from tf2jax_lite.frontend.saved.signatures import signature_loader
 from tf2jax_lite.lowering.interpreter.int64_narrowing import warn_of_narrowing
 from tf2jax_lite.passes.optimize.narrow_constants import narrowed_dtypes
 from tf2jax_lite.support.config import current_config

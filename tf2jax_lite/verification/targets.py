@@ -287,11 +287,11 @@ def _of_file(path: Path, tags: Sequence[str] | None, train: bool, ends: Any) -> 
         graph = (path, *graph_def_file.default_ends(path, *ends))
         yield Source("serving_default", lambda: None, path, graph)
     else:
-        meta_graph = saved_model.meta_graph(path, tags)
-        if tf1.is_tf1(meta_graph):
-            yield from _of_tf1(path, meta_graph)
+        model = saved_model.SavedModel(path, tags)
+        if tf1.is_tf1(model.meta_graph):
+            yield from _of_tf1(path, model.meta_graph)
         else:
-            yield from _of_restored(saved_model.load(path, tags), path)
+            yield from _of_restored(model.load(), path)
 
 
 def _of_restored(restored: Any, path: Path | None) -> Iterator[Source]:

@@ -45,7 +45,7 @@ def test_each_rewrite_can_be_switched_off(name):
 
 def test_each_rewrite_has_a_reason_for_its_position():
     assert set(FUNCTIONS) == set(rewrites.NAMES)
-    assert all(r.position.endswith(".") for r in rewrites.REWRITES)
+    assert all(r.reason.endswith(".") for r in rewrites.REWRITES)
 
 
 @pytest.mark.full

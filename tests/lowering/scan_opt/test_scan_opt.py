@@ -69,7 +69,7 @@ def test_values_and_gradients_do_not_change(names):
 
 def test_each_optimization_has_a_reason_for_its_position():
     assert len(set(scan_opt.NAMES)) == len(scan_opt.OPTIMIZATIONS)
-    assert all(o.position.endswith(".") for o in scan_opt.OPTIMIZATIONS)
+    assert all(o.reason.endswith(".") for o in scan_opt.OPTIMIZATIONS)
 
 
 def _converted(value):

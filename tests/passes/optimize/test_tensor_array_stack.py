@@ -24,7 +24,8 @@ def test_tensor_array_stack_matches_gathers_of_all_elements(start, op):
     args = (ir.Argument("handle", ir.RESOURCE), ir.Argument("flow", FLOAT32))
     size = ir.Node("size", "TensorArraySizeV3", ref("handle", "flow"), (None, None), (), {})
     indices = ir.Node("indices", "Range", ref("start", "size", "delta"), (None,) * 3, (), {})
-    gather = ir.Node("all", "TensorArrayGatherV3", ref("handle", "indices", "flow"), (None,) * 3, (), {})
+    inputs = ref("handle", "indices", "flow")
+    gather = ir.Node("all", "TensorArrayGatherV3", inputs, (None,) * 3, (), {}, output_dtypes=(FLOAT32,))
     nodes = (constant("start", np.int32(start)), constant("delta", np.int32(1)), size, indices, gather)
     graph = tensor_array_stack.run(ir.Graph(ir.Function("main", args, nodes, ref("all")), {}), Config())
     found = graph.main.nodes[-1]

@@ -216,9 +216,9 @@ class _Rewriter:
 
     def _read(self, name: str, ref: ir.TensorRef, control: Sequence[str], dtype: ir.DType) -> ir.Node:
         found = self._references[ref]
-        annotations = {OF_ASSIGNMENT: True} if found.assigned else {}
-        control = dict.fromkeys([*found.after, *control])
-        return build.node("ReadVariableOp", found.handle, name=name, control=control, dtype=dtype, **annotations)
+        annotations: dict[str, Any] = {OF_ASSIGNMENT: True} if found.assigned else {}
+        before = dict.fromkeys([*found.after, *control])
+        return build.node("ReadVariableOp", found.handle, name=name, control=before, dtype=dtype, **annotations)
 
     def _fetched(self, ref: ir.TensorRef) -> ir.TensorRef:
         """Return the tensor of a result; for a reference, the value after its node ran."""

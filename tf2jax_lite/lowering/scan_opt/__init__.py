@@ -13,11 +13,12 @@ Does not import the IR, plans or the interpreter: any JAX program could use it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 from jax import lax
 
-from tf2jax_lite.loops.body import Body, Scan, run_loop, trace_body
+from tf2jax_lite.loops.body import Scan, run_loop, trace_body
+from tf2jax_lite.support.entries import Entry, apply
 
 from . import (
     carry_to_xs,
@@ -30,56 +31,42 @@ from . import (
     weight_gradients,
 )
 
-__all__ = ["NAMES", "OPTIMIZATIONS", "Optimization", "scan"]
-
-
-class Optimization(NamedTuple):
-    """An entry of the list.
-
-    Attributes:
-      name: switches it off.
-      run: the optimization.
-      position: the reason for its position.
-    """
-
-    name: str
-    run: Callable[[Body], Body]
-    position: str
+__all__ = ["NAMES", "OPTIMIZATIONS", "scan"]
 
 
 OPTIMIZATIONS = (
-    Optimization("carry_to_xs", carry_to_xs.run, "First: exposes elements of carried buffers as inputs to all others."),
-    Optimization(
+    Entry("carry_to_xs", carry_to_xs.run, "First: exposes elements of carried buffers as inputs to all others."),
+    Entry(
         "sink_accumulators",
         sink_accumulators.run,
         "Before hoist_matmuls: the factors of accumulated matmuls become results, which keeps them alive.",
     ),
-    Optimization(
+    Entry(
         "hoist_matmuls",
         hoist_matmuls.run,
         "After carry_to_xs, whose inputs it multiplies. Removes dead equations, so that later ones count uses right.",
     ),
-    Optimization(
+    Entry(
         "sink_last_values",
         sink_last_values.run,
         "After hoist_matmuls: a carried value counts as unread only once dead equations are gone.",
     ),
-    Optimization(
+    Entry(
         "materialize_slices",
         materialize_slices.run,
         "After hoist_matmuls, whose results are the inputs that iterations split.",
     ),
-    Optimization(
+    Entry(
         "hoist_factors",
         hoist_factors.run,
         "Before weight_gradients: a slice of the weights is a loop-invariant factor only outside the loop.",
     ),
-    Optimization(
+    Entry(
         "drop_unit_axes",
         drop_unit_axes.run,
         "After all that add inputs or remove carried values.",
     ),
-    Optimization(
+    Entry(
         "weight_gradients",
         weight_gradients.run,
         "Last: it fixes the loop's derivative rule, which applies to the equations as they are.",
@@ -116,7 +103,4 @@ def scan(
     body = trace_body(step, start, xs, trips, lambda body: run_loop(body, loop)) if trips > 1 else None
     if body is None:
         return loop(step, start, xs, trips)[0]
-    for optimization in OPTIMIZATIONS:
-        if optimization.name in names:
-            body = optimization.run(body)
-    return body.run()
+    return apply(OPTIMIZATIONS, names, body).run()
