@@ -22,6 +22,7 @@ from tf2jax_lite.autodiff.linearity import zero_results
 from tf2jax_lite.jaxprs import compat
 from tf2jax_lite.jaxprs.compat import COMPOSITE, ClosedJaxpr, Jaxpr, bind, composite_jaxpr, jaxpr_as_fun
 from tf2jax_lite.loops.derivatives import DERIVATIVES, as_loops
+from tf2jax_lite.loops.while_loop import LOOP_START, WITH_RESIDUALS
 from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringError, OpError
 
 from .literals import has_short_source
@@ -165,6 +166,9 @@ class _Reader:
             if name == NODE and not self._with_rules:
                 first = eqn.params["args"]
                 env.update(zip(eqn.outvars, inputs[first : first + eqn.params["results"]], strict=True))
+                continue
+            if name in (LOOP_START, WITH_RESIDUALS):  # identities with derivatives, which need JAX's primitives alone
+                env.update(zip(eqn.outvars, inputs, strict=False))
                 continue
             without_rule = name in ("custom_jvp_call", "custom_vjp_call") and not self._with_rules
             if name in _CALLS or without_rule or name in (COMPOSITE, TANGENT, *DERIVATIVES):

@@ -23,6 +23,7 @@ from tf2jax_lite.support.errors import ExportError
 from . import free_names, idioms, literals, rules_solvers  # noqa: F401
 from .block_ir import Constant, Equation
 from .constants import name_constants, pass_constants
+from .counted_loops import has_uncounted_loop, scan_counted_loops
 from .derivative_rules import stop_gradients_of_loops, write_rules
 from .entries import Entry, Result, leaves_of, nested_text, structure_text
 from .formatter import define, docstring, tidy
@@ -39,6 +40,11 @@ from .support_functions import SUPPORT, load_params, stack_layers
 from .templates import Hole, Marks, Printed, Read, Ref, Stmt, mark, parts_of
 
 _PUBLIC = re.compile(r"^(?:def|class) ([^\W_]\w*)", re.MULTILINE)
+_FORWARD_ONLY = (
+    "",
+    "Gradients: forward mode only (jax.jvp, jax.jacfwd). Values decide how often a lax.while_loop",
+    "iterates, and reverse mode would have to store each iteration.",
+)
 _TOO_DEEP = "loops and branches are nested deeper than Python can read"
 
 
@@ -67,6 +73,8 @@ def write_module(
     """
     given: dict[Any, tuple[str, ...]] = {}
     try:
+        for entry in entries:
+            scan_counted_loops(entry.block)
         idioms.rewrite([entry.block for entry in entries])
         for entry in entries:
             pass_constants(entry.block)
@@ -392,7 +400,7 @@ class ModuleWriter:
         entry = printed.entry
         lines = self.entry_body(printed, FUNCTIONS, 4)
         args = ["params", *entry.arguments, *(["*", "rng"] if entry.rng else [])]
-        doc = list(entry.doc)
+        doc = [*entry.doc, *(_FORWARD_ONLY if has_uncounted_loop(entry.block) else ())]
         text = docstring(doc, 4) if doc else []
         self.chunks.append([*define(entry.name, args, 0), *text, *lines])
 

@@ -22,6 +22,8 @@ _POSITIONS = {
     "lax.reshape": ("", "shape"),
     "jnp.reshape": ("", "shape"),
     "jnp.full": ("shape", "value"),
+    "jnp.zeros": ("shape",),
+    "jnp.ones": ("shape",),
     "jnp.broadcast_to": ("", "shape"),
     "lax.broadcast_in_dim": ("", "shape", "dimensions"),
     "lax.transpose": ("", "axes"),

@@ -88,3 +88,13 @@ def _lstm_cell(x, hidden, cell, kernel, recurrent_kernel, bias):
     i, f, g, o = jnp.split(gates, 4, axis=-1)
     cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
     return jax.nn.sigmoid(o) * jnp.tanh(cell), cell
+
+
+def _gru_cell(x, hidden, kernel, recurrent_kernel, bias):
+    """Return the next hidden state of a GRU; biases are [2, 3 * units]."""
+    z, r, h = jnp.split(x @ kernel + bias[0], 3, axis=-1)
+    inner = hidden @ recurrent_kernel + bias[1]
+    recurrent_z, recurrent_r, recurrent_h = jnp.split(inner, 3, axis=-1)
+    z = jax.nn.sigmoid(z + recurrent_z)
+    h = jnp.tanh(h + jax.nn.sigmoid(r + recurrent_r) * recurrent_h)
+    return z * hidden + (1 - z) * h

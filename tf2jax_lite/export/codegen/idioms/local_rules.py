@@ -203,6 +203,21 @@ def merge_reshapes(graph: Graph, step: Equation) -> Replacement | None:
     return [new("reshape", {"new_sizes": output.aval.shape, "dimensions": None}, [source], step, output)]
 
 
+def reverse_twice(graph: Graph, step: Equation) -> Replacement | None:
+    """Drop two reversals of the same axes, with a transpose between them or not."""
+    axes = set(step.params["dimensions"])
+    maker = graph.definition(step.inputs[0])
+    turned = maker if maker is not None and maker.name == "transpose" and graph.is_used_once(step.inputs[0]) else None
+    if turned is not None:
+        axes = {turned.params["permutation"][axis] for axis in axes}
+        maker = graph.definition(turned.inputs[0])
+    if maker is None or maker.name != "rev" or set(maker.params["dimensions"]) != axes:
+        return None
+    if turned is None:
+        return maker.inputs[0]
+    return [new("transpose", turned.params, maker.inputs, step, step.outputs)]
+
+
 def keep_reduced_axes(graph: Graph, step: Equation) -> Replacement | None:
     """Reduce with ``keepdims=True`` where the reduced axes are inserted again."""
     maker = graph.definition(step.inputs[0])

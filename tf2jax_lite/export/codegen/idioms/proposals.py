@@ -209,6 +209,17 @@ def attention(graph: Graph, step: Equation) -> Iterable[Proposal]:
         yield (arrays if chosen is None else [*arrays, chosen.inputs[0].aval, number]), {}
 
 
+def gru_cell(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the input, state and weights of a GRU cell, whose biases are stacked."""
+    state = step.outputs[0].aval
+    blend = graph.nearest(step.inputs[-1], "tanh")
+    gates = [graph.nearest(blend.inputs[0], name) for name in ("split", "slice")] if blend is not None else []
+    products = [graph.nearest(s.inputs[0], "dot_general") for s in gates if s is not None]
+    if len(state.shape) == 2 and len(products) == 2 and None not in products:
+        (x, kernel), (_, recurrent) = ([v.aval for v in s.inputs] for s in products if s is not None)
+        yield [x, state, kernel, recurrent, aval((2, kernel.shape[-1]), kernel.dtype)], {}
+
+
 def lstm_cell(graph: Graph, step: Equation) -> Iterable[Proposal]:
     """Propose the input, states and weights of an LSTM cell.
 

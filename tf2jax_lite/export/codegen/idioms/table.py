@@ -82,6 +82,7 @@ _LOCAL = (
     Idiom(
         "reshapes", "A reshape of a reshape is one.", ("reshape", "squeeze", "expand_dims"), local_rules.merge_reshapes
     ),
+    Idiom("reverse", "Reversing an axis twice leaves it as it is.", ("rev",), local_rules.reverse_twice),
     Idiom(
         "keepdims",
         "A reduction and the insertion of the reduced axes is a reduction with keepdims=True.",
@@ -224,6 +225,9 @@ _FUNCTIONS = (
     Candidate("_conv_transpose", _SAME, helpers._conv_transpose, ("conv_general_dilated",), proposals.conv_transpose),
     Candidate("_max_pool", _SAME, helpers._max_pool, ("reduce_window_max",), proposals.pool),
     Candidate("_attention", _SAME, helpers._attention, ("einsum",), proposals.attention),
+    Candidate(
+        "_gru_cell", "Slices are those of split.", references.gru_cell, ("add",), proposals.gru_cell, needs="tanh"
+    ),
     Candidate("_lstm_cell", _SAME, helpers._lstm_cell, ("mul",), proposals.lstm_cell, needs="split"),
 )
 
