@@ -1,4 +1,7 @@
-"""Exported source: the suite source prints models, and counts the lines of ``model.py`` in both modes."""
+"""Exported source: the suite source prints models, and counts lines.
+
+The lines are those of ``model.py`` for inference alone and for both modes.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ on CPU, for sizes that are no multiple of four, every dtype, and counters of whi
 Exact and ulp hold with `jax_enable_x64` as they stand. Without it, 64-bit results are 32-bit as everywhere in JAX: full
 integers are TensorFlow's low words, integers from a range of up to 2**32 are TensorFlow's, float64 is drawn as
 TensorFlow draws float32. Keys, counters and generator states keep their 64 bits in either mode. Keras's `SeedGenerator`
-is a variable in `params`, so dropout layers draw TensorFlow's masks, call by call.
+is a variable in `params`, so dropout layers draw TensorFlow's masks, call by call. Artifacts draw them by `jax.random` of
+the key `rng`, with the same distribution; `convert --random tensorflow` and `export_functions(random="tensorflow")` keep
+TensorFlow's.
 
 `tf.random.Generator`'s state is a variable in `params`: int64 with 64-bit mode, else uint32 with one more axis of two
 words, low word first. Either form is taken in either mode; a call returns the form that it was given.

@@ -1,4 +1,4 @@
-"""Loops over a dimension of unknown size are scans in source, with derivatives of both modes."""
+"""Loops over a dimension of unknown size are scans with derivatives."""
 
 import jax
 import jax.numpy as jnp

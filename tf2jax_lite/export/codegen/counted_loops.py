@@ -363,7 +363,7 @@ class _Loop:
         return numbers.popitem()[1] if len(numbers) == 1 else None
 
     def _uniform_constants(self, outer: dict[int, Item]) -> list[Equation]:
-        """Return steps for constants with one number everywhere, which are taken from ``outer``."""
+        """Return steps for constants of one number, which are taken from ``outer``."""
         steps = []
         for arg in self.body.args:
             number = self._uniform(outer[id(arg)]) if id(arg) in outer and arg.aval.shape else None

@@ -205,7 +205,7 @@ class FunctionWriter:
 
 _SEQUENCES = frozenset(
     """split sort top_k approx_top_k qr lu svd eigh eig schur hessenberg unstack rng_bit_generator
-    optimization_barrier""".split()  # noqa: SIM905
+    optimization_barrier philox_key""".split()  # noqa: SIM905
 )
 _ORDERS = {("svd", 3): (1, 0, 2)}
 """Numbers of results in the order in which the function in `jax.lax` returns them, by primitive and their count."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import enum
 import math
+import re
 from typing import Any
 
 import jax
@@ -40,7 +41,7 @@ def _parsed(dim: Any) -> ast.Expression:
 
 
 def _unparsed(tree: ast.AST) -> str:
-    return ast.unparse(tree)
+    return re.sub(r"(?<![\w)]\.)\b(\w+) \*\* (\w+)", r"\1**\2", ast.unparse(tree))  # ruff's spaces around powers
 
 
 def dimension_variables(dim: Any) -> set[str]:

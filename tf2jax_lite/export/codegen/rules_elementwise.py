@@ -8,7 +8,6 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-
 from . import literals
 from .idioms.defaults import DEFAULTS
 from .registry import Equation, Raw, call, is_numpy, rule, tuple_of, without_types
@@ -21,6 +20,7 @@ _INFIX = {
     "add_any": "+",  # how JAX adds up tangents
     "sub": "-",
     "mul": "*",
+    "mod": "%",
     "and": "&",
     "or": "|",
     "xor": "^",

@@ -28,6 +28,7 @@ _POSITIONS = {
     "lax.broadcast_in_dim": ("", "shape", "dimensions"),
     "lax.transpose": ("", "axes"),
     "jnp.einsum": ("equation",),
+    "jax.random.fold_in": ("", "layer"),
     "lax.slice": ("", "start", "limit", "strides"),
     "lax.pad": ("", "value", "padding"),
 }

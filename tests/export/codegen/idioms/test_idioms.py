@@ -119,9 +119,20 @@ CASES = {
         "_gru_cell(x, hidden, kernel, recurrent, bias)",
     ),
     "reverse_twice": (
-        lambda x: tf.reverse(tf.transpose(tf.reverse(x, [0])), [1]) * 2.0,
+        lambda x: tf.sin(tf.reverse(tf.transpose(tf.reverse(x, [0])), [1])),
         [MATRIX],
-        "jnp.transpose(x, (1, 0)) * 2.0",
+        "jnp.sin(x.T)",
+    ),
+    "remainder": (lambda x: tf.math.floormod(x, 7), [INDICES * 5 - 9], "x % 7"),
+    "philox": (
+        lambda x, seed: x + tf.random.stateless_uniform([3, 5, 4], seed),
+        [X, np.int32([1, -2])],
+        "_philox_uniform(",
+    ),
+    "dropout": (
+        lambda x, seed: tf.nn.experimental.stateless_dropout(x, 0.3, seed),
+        [X, np.int32([1, -2])],
+        "_philox_dropout(x, 0.3, seed)",
     ),
     "dense": (dense, [X, MATRIX, draw(6)], "x @ kernel"),
     "broadcast": (lambda x, y: tf.reshape(x, [4, 1]) * y, [VECTOR, draw(5)], "x[..., None]"),

@@ -15,6 +15,7 @@ from tf2jax_lite.export.codegen.block_ir import Equation
 
 from .candidates import Proposal
 from .graph import Graph
+from .local_rules import uniform_number
 from .shapes import aval
 
 
@@ -125,6 +126,14 @@ def dynamic_item(graph: Graph, step: Equation) -> Iterable[Proposal]:
     maker = graph.definition(step.inputs[0])
     if maker is not None and maker.name == "dynamic_slice":
         yield [maker.inputs[0].aval, maker.inputs[1].aval], {"keepdims": False}
+
+
+def divided(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose one argument of the output's type, and a positive divisor."""
+    maker = graph.nearest(step.inputs[1], "rem")
+    number = uniform_number(graph, maker.inputs[1]) if maker is not None else None
+    if number is not None and number.dtype.kind == "i" and number > 0:
+        yield [step.outputs[0].aval], {"divisor": int(number)}
 
 
 def powers(graph: Graph, step: Equation) -> Iterable[Proposal]:

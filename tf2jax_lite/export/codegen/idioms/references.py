@@ -97,6 +97,11 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: Any) -> Any:
     return x * scale + (-mean * scale + beta)
 
 
+def remainder(x: Any, *, divisor: int) -> Any:
+    """Compute the remainder of division by a positive number, rounded down."""
+    return jnp.remainder(x, jnp.full(x.shape, divisor, x.dtype))
+
+
 def gru_cell(x: Any, hidden: Any, kernel: Any, recurrent_kernel: Any, bias: Any) -> Any:
     """Compute a GRU cell as Keras does, with slices of the recurrent gates."""
     units = hidden.shape[-1]

@@ -55,7 +55,13 @@ def fold(nodes: Sequence[Any], marks: Marks, short: Collection[int] = ()) -> lis
 
 
 def _returned(node: Stmt, found: list[Any], uses: Mapping[int, int]) -> Stmt | None:
-    """Return ``return f(x)`` for ``a, b = f(x)`` and ``return a, b``, whose first line it removes; else None."""
+    """Return ``return f(x)`` for ``a, b = f(x)`` and ``return a, b``; else None.
+
+    Args:
+      node: the second statement.
+      found: statements before it; the first one is removed.
+      uses: how often each value is mentioned.
+    """
     before = next((n for n in reversed(found) if n is not None), None)
     if (
         not isinstance(before, Stmt)
