@@ -96,6 +96,9 @@ def convert(
     framework: Annotated[
         str, typer.Option(help="Of model.py: jax (functions of params), or nnx (flax.nnx modules).")
     ] = "jax",
+    random: Annotated[
+        str, typer.Option(help="Of dropout and other layers with seeds: jax (jax.random), or tensorflow (its bits).")
+    ] = "jax",
     standalone: Annotated[
         bool, typer.Option("--standalone", help="No effect: model.py always runs with JAX alone.", hidden=True)
     ] = False,
@@ -109,7 +112,7 @@ def convert(
     """
     import_tensorflow()
     from tf2jax_lite.export import export_functions
-    from tf2jax_lite.export.artifact import check_framework
+    from tf2jax_lite.export.artifact import check_framework, check_random
     from tf2jax_lite.export.atomic_dir import refuse_existing
     from tf2jax_lite.export.params_file import require_orbax
     from tf2jax_lite.pipeline.model_files import convert_file
@@ -121,6 +124,7 @@ def convert(
     check_framework(framework, scan_layers=scan_layers)
     if checkpoint:
         require_orbax()
+    check_random(random)
     target = _dtype(dtype)
     left_out: dict[str, Exception] | None = None if signature or train else {}
     chosen = _settings(settings)
@@ -169,6 +173,7 @@ def convert(
             shape_comments=shape_comments,
             scan_layers=scan_layers,
             framework=framework,
+            random=random,
             left_out=left_out,
             progress=step,
         )
@@ -275,6 +280,30 @@ def _shapes(given: list[str] | None) -> Any:
     if not all("=" in item for item in given):
         raise InputError("--shapes: name all shapes (image=b,224,224,3), or none")
     return {name.strip(): shape for name, _, shape in (item.partition("=") for item in given)}
+
+
+@app.command()
+def update(
+    artifact: Annotated[Path, typer.Argument(metavar="DIR", help="An artifact whose model.py was edited.")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check an artifact's edited model.py, and write the files that depend on it.
+
+    These are StableHLO and metadata. The source runs: only for source that you trust. TensorFlow is not needed.
+    """
+    from tf2jax_lite.export.edited import update_artifact
+    from tf2jax_lite.support.extras import require_device
+
+    require_device()
+    with steps(not (quiet or as_json)) as (step, _):
+        report = update_artifact(artifact, progress=step)
+    if as_json:
+        print_json({"path": report.path, "signatures": report.signatures, "warnings": report.warnings})
+    elif not quiet:
+        console.print(styled((artifact, "bold"), f": {', '.join(report.signatures)}; {report.parameters:,} parameters"))
+        for warning in report.warnings:
+            console.print(styled(("warning", "yellow"), f" {warning}"), highlight=False)
 
 
 @app.command()

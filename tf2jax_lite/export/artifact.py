@@ -37,6 +37,7 @@ from .symbolic_dims import stage_symbolic, with_offset
 _SOURCE = "model.py"
 _LISTED = 4  # results whose shapes docstrings say
 _FRAMEWORKS = ("jax", "nnx")
+_RANDOM = ("jax", "tensorflow")
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
@@ -76,6 +77,7 @@ def export_functions(
     shape_comments: bool = False,
     scan_layers: bool = False,
     framework: str = "jax",
+    random: str = "jax",
     left_out: dict[str, Exception] | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> ExportReport:
@@ -100,6 +102,8 @@ def export_functions(
       scan_layers: run repeated layers of one shape by `jax.lax.scan` over stacked params, in source and StableHLO.
         Gradients compile faster. `load` and the source's ``load_params`` stack the params; functions take both forms.
       framework: of the source: ``"jax"`` for functions of params, ``"nnx"`` for `flax.nnx` modules.
+      random: how numbers of Keras's seeds are drawn, as in dropout: ``"jax"`` by `jax.random` of the key that a call
+        passes as ``rng``, with TensorFlow's distributions; ``"tensorflow"`` by TensorFlow's generator and bits.
       left_out: errors of functions that could not be converted, which become warnings; those that cannot be traced are
         added, as long as others can.
       progress: called with the name of each step as it begins.
@@ -117,6 +121,7 @@ def export_functions(
         raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")
     platforms = _platforms(platforms)
     check_framework(framework, scan_layers=scan_layers)
+    check_random(random)
     loose = dtype is not None
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
     params = _merged(functions)
@@ -143,29 +148,38 @@ def export_functions(
             except Exception as error:  # an artifact without source is useful, too
                 problems.append(f"{name}: {type(error).__name__}: {error}")
             signatures[name] = _signature(converted, staged)
-            signatures[name]["independent"] = _is_independent(staged, fn.training)
+            signatures[name]["independent"] = is_independent(staged, fn.training)
             if fn.training is not None:
                 signatures[name]["training"] = dataclasses.asdict(fn.training)
             if restrictions := staged.restrictions():
                 warnings.append(f"{name}: only for sizes where {' and '.join(restrictions)}")
         progress("write source")
         statistics = {name for found in entries.values() for name in found.statistics if not _trains(name, params)}
-        layout: dict[str, Any] = {"shape_comments": shape_comments, "scan_layers": scan_layers}
+        layout: dict[str, Any] = {"shape_comments": shape_comments, "scan_layers": scan_layers, "random": random}
         if framework == "nnx":
             layout["writer"] = codegen.classes_writer({n: _kind(n, params, statistics) for n in map(str, params)})
         constants, problems = _write_source(folder / _SOURCE, entries, title, signatures, problems, layout)
         arrays = {**params, **constants}
         described = _params_entries(params, arrays, statistics)
         module, stacks = {}, {}
-        if scan_layers and not problems:
+        drawn = [name for name, found in entries.items() if len(found.updates) < len(traced[name].updates)]
+        if (scan_layers or (drawn and framework == "jax")) and not problems:
             module = run_source((folder / _SOURCE).read_text("utf-8"))
-            if "stack_layers" in module and all(returns_all(traced[name], found) for name, found in entries.items()):
+            if (
+                scan_layers
+                and "stack_layers" in module
+                and all(returns_all(traced[name], found) for name, found in entries.items())
+            ):
                 stacks = find_stacks(module["stack_layers"], described)
         held = jax.eval_shape(lambda given: stacked(given, stacks), params) if stacks else params
+        for name in drawn:
+            signatures[name]["random"] = "jax"
         for name, staged in traced.items():
-            if module and returns_all(staged, entries[name]):
+            if module and (scan_layers or name in drawn) and returns_all(staged, entries[name]):
                 staged = from_source(staged, entries[name], module[entries[name].name], constants, stacks)
-                signatures[name]["variables"] = [str(v) for v in staged.variables]
+                for key in ("variables", "updates"):
+                    signatures[name][key] = [str(v) for v in getattr(staged, key)]
+                signatures[name]["rng"] = staged.rng
             if stablehlo:
                 progress(f"lower {name} for {', '.join(platforms)}")
                 file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
@@ -241,6 +255,16 @@ def check_framework(framework: str, *, scan_layers: bool = False) -> None:
         raise InputError("scan_layers is not supported for framework='nnx', whose layers are modules in an nnx.List")
 
 
+def check_random(random: str) -> None:
+    """Check how random numbers are drawn.
+
+    Raises:
+      InputError: it is unknown.
+    """
+    if random not in _RANDOM:
+        raise InputError(f"random is one of {', '.join(_RANDOM)}, not {random!r}")
+
+
 def _write_stablehlo(
     file: Path,
     name: str,
@@ -268,7 +292,7 @@ def _write_stablehlo(
             staged = again(larger)
         except (LoweringError, ExportError):
             break
-        signature["inputs"], signature["outputs"] = _arrays(staged)
+        signature["inputs"], signature["outputs"] = array_entries(staged)
     if exported is None:
         return [f"{name}: {problem}"]
     file.write_bytes(module)
@@ -307,7 +331,7 @@ def _write_source(
         return {}, [f"{type(error).__name__}: {error}"]
     for name, entry in entries.items():
         arguments = [interface_json.encode(a) for a in entry.arguments.values()]
-        signatures[name]["function"] = {"name": entry.name, "arguments": arguments}
+        signatures[name]["function"] = {"name": entry.name, "arguments": arguments, "rng": entry.rng}
     file.write_text(text, encoding="utf-8")
     return constants, []
 
@@ -456,7 +480,7 @@ def _doc(name: str, staged: Staged, inputs: Sequence[str], framework: str) -> li
     return [*lines, "", "Returns:", f"  The results ({listed}), and params with updated variables."]
 
 
-def _arrays(staged: Staged) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def array_entries(staged: Staged) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the metadata of a function's arguments and results."""
     kinds = prediction_kinds(staged.jaxpr)
     inputs = [{"name": s.name, "dtype": s.dtype.name, "shape": list(s.shape)} for s in staged.inputs]
@@ -467,7 +491,7 @@ def _arrays(staged: Staged) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     return inputs, outputs
 
 
-def _is_independent(staged: Staged, facts: Any) -> bool:
+def is_independent(staged: Staged, facts: Any) -> bool:
     """Return whether results provably depend on their own example alone."""
     each = Examples(0)
     tags = [*[None] * len(staged.variables), *[each if spec.shape else None for spec in staged.inputs]]
@@ -481,7 +505,7 @@ def _is_independent(staged: Staged, facts: Any) -> bool:
 
 def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:
     interface = converted.interface
-    inputs, outputs = _arrays(staged)
+    inputs, outputs = array_entries(staged)
     return {
         "inputs": inputs,
         "outputs": outputs,

@@ -103,7 +103,8 @@ def _load(
         function = _bound(exported, entry, interface, stacks, current_config())
     function.__name__ = function.__qualname__ = interface.name
     function.interface = interface  # type: ignore[attr-defined]
-    function.needs_key = bool(entry["rng"])  # type: ignore[attr-defined]
+    drawn = _draws(entry) if backend == "source" else entry["rng"]
+    function.needs_key = bool(drawn)  # type: ignore[attr-defined]
     function.__signature__ = interface.call_signature(rng=function.needs_key)  # type: ignore[attr-defined]
     function.kinds = _kinds(entry, interface)  # type: ignore[attr-defined]
     function.independent = entry.get("independent") is True  # type: ignore[attr-defined]
@@ -305,11 +306,8 @@ def _from_source(
         nnx = importlib.import_module(".nnx", __package__)
         nnx.import_nnx()
     path = artifact_file(folder, metadata, file)
-    spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = import_source(path)
     try:
-        spec.loader.exec_module(module)
         written = getattr(module, recorded["name"])
         if modules:
             nnx = importlib.import_module(".nnx", __package__)
@@ -330,15 +328,36 @@ def _from_source(
         flat = interface.bind(args, kwargs, with_active_checks(config)).flat
         _check_multiples(interface, entry, flat)
         given = [map_structure(lambda x: flat[x.index] if isinstance(x, OutputRef) else x, a) for a in arguments]
-        if entry["rng"] and rng is None:
+        if _draws(entry) and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
-        key = {"rng": _typed(rng)} if entry["rng"] else {}
+        key = {"rng": _typed(rng)} if _draws(entry) else {}
         complete = _complete(params, needed, stacks, interface)
         results, after = written(nest_params(complete) if nested else complete, *given, **key)
         changed = flatten_params(after) if nested else after
         return results, {**params, **{name: changed[name] for name in entry["updates"]}}
 
     return function
+
+
+def import_source(path: Path) -> Any:
+    """Import an artifact's ``model.py``, whose code runs.
+
+    Raises:
+      ExportError: that fails.
+    """
+    spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ExportError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _draws(entry: Mapping[str, Any]) -> bool:
+    """Return whether a function's source takes a key."""
+    return bool(entry["function"].get("rng", entry["rng"]))
 
 
 def _check_multiples(interface: Interface, entry: Mapping[str, Any], flat: Sequence[Any]) -> None:

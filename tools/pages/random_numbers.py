@@ -51,6 +51,9 @@ are TensorFlow's low words, integers from a range of up to 2**32 are TensorFlow'
 float32. Keys, counters and generator states keep their 64 bits in either mode. Each op is compared with TensorFlow on a
 CPU, for sizes that are no multiple of four, every dtype, and counters of which 32, 64 and 96 bits overflow.
 
+Artifacts draw dropout by `jax.random` of the key `rng`, with the same distribution; `convert --random tensorflow` and
+`export_functions(random="tensorflow")` keep TensorFlow's numbers.
+
 | numbers | ops | note |
 | --- | --- | --- |
 """

@@ -6,6 +6,7 @@ import ast
 import enum
 import functools
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ def dimension(dim: Any) -> str:
     """Return a dimension: an int, or an expression of symbolic dimensions."""
     if isinstance(dim, (int, np.integer)):
         return str(int(dim))
-    return ast.unparse(_tree(dim))
+    return _unparsed(_tree(dim))
 
 
 def _tree(dim: Any) -> ast.expr:
@@ -54,6 +55,10 @@ def _product(times: int, factors: Sequence[tuple[Any, int]]) -> ast.expr:
         trees.append(tree if power == 1 else ast.BinOp(tree, ast.Pow(), ast.Constant(power)))
     trees[0] = trees[0] if times >= 0 else ast.UnaryOp(ast.USub(), trees[0])
     return functools.reduce(lambda a, b: ast.BinOp(a, ast.Mult(), b), trees)
+
+
+def _unparsed(tree: ast.AST) -> str:
+    return re.sub(r"(?<![\w)]\.)\b(\w+) \*\* (\w+)", r"\1**\2", ast.unparse(tree))  # ruff's spaces around powers
 
 
 def _operation(name: str, *operands: Any) -> ast.expr:
