@@ -63,7 +63,7 @@ class Nodes:
         self.by_name: Mapping[str, Node] = {node.name: node for node in function.nodes}
 
     def producer(self, value: TensorRef, through: Collection[str] = ()) -> Node | None:
-        """Return a tensor's node, behind Identity and other forwarding nodes; None for an argument."""
+        """Return a tensor's node, behind forwarding nodes; None for an argument."""
         return producer(value, self.by_name, IDENTITY.union(through))
 
     def kind(self, operation: Node) -> str:

@@ -1,4 +1,4 @@
-"""Ordered lists of named steps, each with a reason for its position, that options switch off by name."""
+"""Ordered lists of named steps, with reasons, that options switch off by name."""
 
 from __future__ import annotations
 

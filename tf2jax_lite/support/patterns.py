@@ -6,7 +6,7 @@ A pattern is the tree of the operations that compute a value:
 
 matches ``maximum(0, max(counts))`` in both orders of operands. A string is any value, the same wherever the pattern has
 the name, an integer that constant, ``...`` anything. A graph is anything with the methods of `Graph`: functions of the
-IR (`tf2jax_lite.ir.traversal.Nodes`), plans, StableHLO.
+IR (`tf2jax_lite.ir.traversal.Nodes`), and plans.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 
 class Graph(Protocol):
-    """The view of a graph that `match` needs. Values are hashable."""
+    """The view of a graph that `match` needs."""
 
     def producer(self, value: Any, through: Collection[Any] = ()) -> Any:
-        """Return the operation that computes a value, behind those of other kinds; None for an input."""
+        """Return the operation that computes a value, behind others; None for an input."""
 
     def kind(self, operation: Any) -> Any:
         """Return the kind of an operation, as patterns name it."""
@@ -77,7 +77,7 @@ class Match:
 
 
 def match(pattern: Pattern, operation: Any, graph: Graph) -> Match | None:
-    """Return the match of a pattern whose last operation is this one; None if it does not fit."""
+    """Return the match of a pattern that ends in this operation; None if none."""
     found = _operation(pattern, operation, graph, Match({}, {}))
     if found is None or pattern.name is None:
         return found

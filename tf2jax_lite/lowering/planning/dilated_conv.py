@@ -73,7 +73,7 @@ def run(plan: Plan) -> Plan:
 
 
 class _Steps:
-    """A plan as `match` reads a graph: operations are steps' indices, values are slots.
+    """A plan as `match` reads a graph: operations are step indices, values are slots.
 
     Steps whose result others read, or that are overridden, produce nothing here.
     """
