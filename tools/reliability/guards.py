@@ -76,7 +76,7 @@ GUARDS = (
     ),
     _off(
         "functions that call each other too deeply",
-        "tf2jax_lite/ir/verify.py",
+        "tf2jax_lite/support/call_graph.py",
         "        if depth[name] > max_depth + 1:",
         f"{_GRAPHS}test_functions_nest_as_deep_as_tracing_can_follow",
     ),

@@ -147,7 +147,7 @@ def centered():
     return fed.create_model_from_fn(start, apply, loss, {"accuracy": fed.metrics.Accuracy()})
 
 
-@pytest.mark.default_cases("agnostic-vmap", "hyp_cluster-scan", "fed_eval-vmap")
+@pytest.mark.default_cases("fed_eval-vmap")
 @pytest.mark.parametrize("execution", ["vmap", "scan"])
 @pytest.mark.parametrize("name", sorted((COUNTING.keys() | STEPPING.keys()) - {"kmeans"}))
 def test_batches_whose_examples_interact_are_not_padded(name, execution, monkeypatch):
