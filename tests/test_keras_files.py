@@ -98,7 +98,7 @@ def test_import_option_finds_layers_that_h5_does_not_place(tmp_path, package):
     result = invoke("inspect", tmp_path / "m.h5")
     assert isinstance(result.exception, InvalidModelError) and "Unknown layer: 'Twice'" in str(result.exception)
     assert "custom_objects" in str(result.exception)
-    assert "--import MODULE" in for_shell(str(result.exception), "inspect")
+    assert "--import" in for_shell(str(result.exception), "inspect")
     result = invoke("inspect", tmp_path / "m.h5", "--import", own)
     assert result.exit_code == 0, result.output
     result = invoke("inspect", tmp_path / "m.h5", "--import", "no_such_module")

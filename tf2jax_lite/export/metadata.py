@@ -167,14 +167,13 @@ def check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
       ExportError: one differs, or is missing.
     """
     for name, info in metadata["files"].items():
-        if sha256(artifact_file(folder, metadata, name)) == info["sha256"]:
-            continue
-        if name == metadata.get("source"):
-            raise ExportError(
-                f"{folder / name} was edited after conversion. Run tf2jax-lite update {folder}, which checks it and "
-                "writes StableHLO and metadata that fit it."
-            )
-        raise ExportError(f"{folder / name} is damaged: its SHA-256 is not the one in the metadata")
+        if sha256(artifact_file(folder, metadata, name)) != info["sha256"]:
+            if name == metadata.get("source"):
+                raise ExportError(
+                    f"{folder / name} was edited after conversion. Run tf2jax-lite update {folder}, which checks it "
+                    "and writes StableHLO and metadata that fit it."
+                )
+            raise ExportError(f"{folder / name} is damaged: its SHA-256 is not the one in the metadata")
 
 
 @contextlib.contextmanager
