@@ -109,7 +109,7 @@ def skellam_draws(stddev, count=2**21):
 
 
 # Poisson variables of rate stddev**2 / 2 change their algorithm at a rate of 10, and become normal ones above 2048.
-@pytest.mark.default_cases("4.5", "64.5")
+@pytest.mark.default_cases("4.5")
 @pytest.mark.parametrize("stddev", [0.5, 4.45, 4.5, 30.0, 63.5, 64.0, 64.5, 361.0, 363.0, 5000.0], ids=str)
 def test_noise_is_skellams_around_each_change_of_algorithm(stddev):
     """Mean, variance, and chi-square by the exact probabilities."""

@@ -60,6 +60,7 @@ def noise(training, state=None):
     return np.asarray(training.next(state, ZEROS).state.params["w"])
 
 
+@pytest.mark.default_cases("fixed", "distributed")
 @pytest.mark.parametrize("name", FACTORIES)
 def test_a_round_never_has_the_same_noise_unless_a_test_asks(name):
     """Updates are 0 here, so the round's result is its noise."""

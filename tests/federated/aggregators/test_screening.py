@@ -46,6 +46,7 @@ def updates(rows, weights, mask=None):
     return ClientUpdates({"w": rows}, np.asarray(weights, np.float32), mask, np.arange(len(rows), dtype=np.int32))
 
 
+@pytest.mark.default_cases(*(f"{name}-NaN" for name in FACTORIES), *(f"mean-{kind}" for kind in HOSTILE))
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.parametrize("name", FACTORIES)
 def test_the_others_aggregate_is_that_without_hostile_clients(name, kind):
@@ -105,8 +106,13 @@ def client(label=None, scale=1.0):
 BATCHING = fed.ShuffleRepeatBatchHParams(batch_size=5, seed=1, fill_remainder=False)
 
 
+@pytest.mark.default_cases("label 3-scan", "label -1-vmap", "NaN-debug", "1e38-cpu_pool")
 @pytest.mark.parametrize("execution", ["vmap", "scan", "unrolled", "loop", "debug", "cpu_pool"])
-@pytest.mark.parametrize("bad", [client(3), client(-1), client(scale=np.nan), client(scale=1e38)], ids=str)
+@pytest.mark.parametrize(
+    "bad",
+    [client(3), client(-1), client(scale=np.nan), client(scale=1e38)],
+    ids=["label 3", "label -1", "NaN", "1e38"],
+)
 def test_a_round_leaves_out_names_and_counts_a_bad_client(bad, execution):
     """Of a label out of range, too, whose loss is NaN and whose gradient is not."""
     process = fed.build_weighted_fed_avg(
