@@ -63,7 +63,7 @@ def _is_identity(weights: Any) -> bool:
     return np.count_nonzero(weights) == len(weights) and bool((np.diagonal(weights) == 1).all())
 
 
-def apply_weights(images: Any, rows: Any, columns: Any, side: int = 1) -> Any:
+def apply_weights(images: Any, rows: Any, columns: Any, precision: Any = _HIGHEST, side: int = 1) -> Any:
     """Multiply rows and columns by weights, by transposed ones with ``side=0``."""
     images = images.astype(_F32)
     for axis, weights in ((1, rows), (2, columns)):
@@ -72,9 +72,9 @@ def apply_weights(images: Any, rows: Any, columns: Any, side: int = 1) -> Any:
         if isinstance(weights, Taps):
             images = weights.of(images, axis) if side else weights.transposed(images, axis)
         elif isinstance(weights, np.ndarray) and are_static(images.shape[axis]):
-            images = constant_dot(images, weights, axis, _HIGHEST, side)
+            images = constant_dot(images, weights, axis, precision, side)
         else:
-            images = lax.dot_general(images, weights, (((axis,), (side,)), ((), ())), precision=_HIGHEST)
+            images = lax.dot_general(images, weights, (((axis,), (side,)), ((), ())), precision=precision)
             images = lax.transpose(images, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
     return images
 
@@ -126,35 +126,35 @@ def _bilinear_weights(size_in: Any, size_out: Any, align_corners: bool, half_pix
 _ALIGNMENT = {"align_corners": False, "half_pixel_centers": False}
 
 
-def _register(name: str, weights: Callable[..., Any]) -> Callable[..., Any]:
+def _register(name: str, weights: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Register resizing by matrices of weights, and its gradient; return the former."""
 
     @op(
         name,
         inputs="images size:Static",
-        attributes=_ALIGNMENT,
+        attributes=_ALIGNMENT | options,
         pattern=Pattern.MATERIALIZED,
         check=check_alignment,
     )
-    def resize(images, size, *, align_corners=False, half_pixel_centers=False):
+    def resize(images, size, *, align_corners=False, half_pixel_centers=False, resize_bilinear_precision="highest"):
         """Resize by interpolation."""
         images, sizes = images_and_size(images, size)
         rows, columns = (weights(images.shape[i + 1], sizes[i], align_corners, half_pixel_centers) for i in range(2))
-        return apply_weights(images, rows, columns)
+        return apply_weights(images, rows, columns, resize_bilinear_precision)
 
-    @op(f"{name}Grad", inputs="grads original_image", attributes=_ALIGNMENT, check=check_alignment)
-    def grad(*, grads, original_image, align_corners, half_pixel_centers):
+    @op(f"{name}Grad", inputs="grads original_image", attributes=_ALIGNMENT | options, check=check_alignment)
+    def grad(*, grads, original_image, align_corners, half_pixel_centers, resize_bilinear_precision="highest"):
         """Compute the gradient of `resize`."""
         grads = jnp.asarray(grads)
         rows, columns = (
             weights(original_image.shape[i], grads.shape[i], align_corners, half_pixel_centers) for i in (1, 2)
         )
-        return apply_weights(grads, rows, columns, side=0).astype(original_image.dtype)
+        return apply_weights(grads, rows, columns, resize_bilinear_precision, side=0).astype(original_image.dtype)
 
     return resize
 
 
-resize_bilinear = _register("ResizeBilinear", _bilinear_weights)
+resize_bilinear = _register("ResizeBilinear", _bilinear_weights, **{"resize_bilinear_precision:Option": "highest"})
 
 
 # --- Nearest neighbor

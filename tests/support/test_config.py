@@ -11,6 +11,23 @@ def test_override_holds_inside_the_block_only():
     assert tf2jax_lite.get_config("strict_shape_check") is True
 
 
+def test_options_of_tf2jax_have_its_names_and_defaults():
+    defaults = {
+        "strict_shape_check": True,
+        "strict_dtype_check": False,
+        "force_const_float32_to_bfloat16": False,
+        "force_const_float64_to_bfloat16": False,
+        "convert_custom_gradient": True,
+        "infer_relu_from_jax2tf": True,
+        "infer_cumulative_reduction_from_jax2tf": True,
+        "raise_on_prevent_gradient": True,
+        "resize_bilinear_precision": "highest",
+        "enable_checkify_for_asserts": False,
+        "xlacallmodule_strict_checks": True,
+    }
+    assert {name: tf2jax_lite.get_config(name) for name in defaults} == defaults
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "value"), [("no_such_option", 1), ("strict_shape_check", "yes"), ([], 1)])
 def test_bad_options_raise(name, value):

@@ -43,11 +43,15 @@ class Config:
         otherwise warn and differentiate the forward code. On for training.
       raise_on_lost_effect: raise for a stateful node without an implementation that TensorFlow would run for its side
         effect (an insertion into a table); otherwise warn and remove it, for models whose results do not need it.
+      resize_bilinear_precision: the precision of the matrix products of bilinear resizing: "default", "high" or
+        "highest". Lower ones are faster on TPU and GPU.
       enable_checkify_for_asserts: ``Assert`` and ``CheckNumerics`` nodes become ``jax.experimental.checkify`` checks,
         and so do indices, segment ids and labels out of range, which TensorFlow refuses on CPU. For debugging: such a
         function has to be wrapped by ``checkify.checkify``.
       xlacallmodule_strict_checks: raise when a serialized module runs on a platform that it was not lowered for. Off
         for modules that compute the same on all platforms.
+      disable_assert_in_tensor_list_get_item: do not compare the dtype of a tensor list with that of a node that reads it,
+        for graphs whose nodes were changed.
       skip_variables_evaluation_inside_tf_tracing: while another tf.function is traced, return params as
         ``jax.ShapeDtypeStruct`` without reading the variables, for jax2tf around a converted function.
       param_names: the names of params whose variables have equal names: "variable" numbers them (``softplus``,
@@ -95,8 +99,10 @@ class Config:
     raise_on_prevent_gradient: bool = True
     raise_on_missing_custom_gradient: bool = False
     raise_on_lost_effect: bool = True
+    resize_bilinear_precision: str = "highest"
     enable_checkify_for_asserts: bool = False
     xlacallmodule_strict_checks: bool = True
+    disable_assert_in_tensor_list_get_item: bool = False
     skip_variables_evaluation_inside_tf_tracing: bool = False
     param_names: str = "variable"
     xla_fallback: bool = False
@@ -116,6 +122,7 @@ class Config:
 _TYPES = {field.name: type(field.default) for field in dataclasses.fields(Config)}
 _CHOICES = {
     "param_names": ("variable", "path"),
+    "resize_bilinear_precision": ("default", "high", "highest"),
     "loop_bound": ("while", "scan"),
     "loop_checkpoint": ("none", "body", "segments"),
 }
