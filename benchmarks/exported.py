@@ -1,7 +1,4 @@
-"""Exported source: the suite source prints models, and counts lines.
-
-The lines are those of ``model.py`` for inference alone and for both modes.
-"""
+"""Suite source: print models in both modes, and count lines of ``model.py``."""
 
 from __future__ import annotations
 

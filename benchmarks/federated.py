@@ -22,12 +22,11 @@ from tests.federated import workload
 from tf2jax_lite import federated as fed
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import aggregators
-from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.execution.backends import Context
-from tf2jax_lite.federated.execution.select import choose_backend
-from tf2jax_lite.federated.models.losses import named_loss
-from tf2jax_lite.federated.models.sources import create_model_from_fn, create_model_from_tf
-from tf2jax_lite.federated.templates.client_work import build_model_delta_client_work
+from tf2jax_lite.federated.client_work import build_model_delta_client_work
+from tf2jax_lite.federated.execution.backends import Context, choose_backend
+from tf2jax_lite.learning.data import ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.learning.losses import named_loss
+from tf2jax_lite.learning.sources import create_model_from_fn, create_model_from_tf
 
 from .records import Result
 from .timing import in_process, in_turns, reset_peak, resident, seconds

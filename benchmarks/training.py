@@ -131,7 +131,7 @@ def compare_with_flax(artifact: Path, size: str, rounds: int) -> list[Result]:
     import jax
     import optax
 
-    from tf2jax_lite.finetuning.trained_artifact import trainable_model
+    from tf2jax_lite.artifacts.model import trainable_model
 
     subject = trainable_model(artifact, "sparse_categorical_crossentropy", from_logits=True)
     (tokens,), model = subject.inputs, subject.model
@@ -203,8 +203,8 @@ def measure_memory(artifact: Path, name: str, size: str) -> Result:
     import jax
     import optax
 
+    from tf2jax_lite.artifacts.model import trainable_model
     from tf2jax_lite.finetuning.steps import StepOptions, initial_state, make_step
-    from tf2jax_lite.finetuning.trained_artifact import trainable_model
 
     options = dict(MEMORY[name])
     donates = options.pop("donate", True)

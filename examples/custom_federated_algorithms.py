@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.federated import core, data
+from tf2jax_lite.federated import core
+from tf2jax_lite.learning import data
 
 PIXELS, DIGITS = 64, 10
 BATCH_SIZE = 50

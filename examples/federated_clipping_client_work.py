@@ -13,12 +13,11 @@ import numpy as np
 import optax
 
 from tf2jax_lite.federated.aggregators import MeanFactory
-from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.models.losses import named_loss
-from tf2jax_lite.federated.models.sources import create_model_from_fn
-from tf2jax_lite.federated.templates.blocks import build_apply_optimizer_finalizer
-from tf2jax_lite.federated.templates.client_work import ClientWork, build_model_delta_client_work
-from tf2jax_lite.federated.templates.compose import compose_learning_process
+from tf2jax_lite.federated.client_work import ClientWork, build_model_delta_client_work
+from tf2jax_lite.federated.compose import build_apply_optimizer_finalizer, compose_learning_process
+from tf2jax_lite.learning.data import ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.learning.losses import named_loss
+from tf2jax_lite.learning.sources import create_model_from_fn
 
 
 def build_clipping_client_work(model, learning_rate: float, max_norm: float) -> ClientWork:

@@ -31,7 +31,7 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.finetuning import federate_artifact, finetune_artifact
-from tf2jax_lite.finetuning.data.clients import open_clients
+from tf2jax_lite.learning.data.client_files import open_clients
 
 STORED = Path(__file__).parent / "stored" / "kinds"
 jax.config.update("jax_traceback_in_locations_limit", 0)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tf2jax_lite
 from tests._support import invoke
+from tf2jax_lite.cli.advice import for_shell
 from tf2jax_lite.errors import InputError, InvalidModelError
 from tf2jax_lite.pipeline import model_files
 
@@ -67,7 +68,7 @@ def test_convert_subclassed_keras_file_has_built_shapes(tmp_path, package):
 
 def test_keras_specs_without_shapes_asks_for_them(package):
     module, name, _ = package
-    with pytest.raises(InvalidModelError, match="--shapes"):
+    with pytest.raises(InvalidModelError, match="shapes="):
         model_files.keras_specs(getattr(module, name)())
 
 
@@ -78,7 +79,7 @@ def test_keras_file_of_registered_layer_converts(tmp_path, package, option):
     keras.Sequential([keras.Input((4,)), module.Scale(), keras.layers.Dense(2)]).save(tmp_path / "m.keras")
     forget()
     result = invoke("inspect", tmp_path / "m.keras")
-    assert result.exit_code != 0 and "--import" in str(result.exception)
+    assert result.exit_code != 0 and "--import" in for_shell(str(result.exception), "inspect")
     result = invoke("inspect", tmp_path / "m.keras", option, name)
     assert result.exit_code == 0, result.output
     assert "Keras model" in result.output and "MatMul 1" in result.output and "every op is supported" in result.output
@@ -96,7 +97,8 @@ def test_import_option_finds_layers_that_h5_does_not_place(tmp_path, package):
     forget()
     result = invoke("inspect", tmp_path / "m.h5")
     assert isinstance(result.exception, InvalidModelError) and "Unknown layer: 'Twice'" in str(result.exception)
-    assert "--import MODULE" in str(result.exception) and "custom_objects" in str(result.exception)
+    assert "custom_objects" in str(result.exception)
+    assert "--import MODULE" in for_shell(str(result.exception), "inspect")
     result = invoke("inspect", tmp_path / "m.h5", "--import", own)
     assert result.exit_code == 0, result.output
     result = invoke("inspect", tmp_path / "m.h5", "--import", "no_such_module")

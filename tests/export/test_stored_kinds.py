@@ -13,7 +13,7 @@ import pytest
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import CheckpointError, InputError, MissingKeyError
 from tf2jax_lite.finetuning import federate_artifact, finetune_artifact
-from tf2jax_lite.finetuning.data.clients import open_clients
+from tf2jax_lite.learning.data.client_files import open_clients
 
 STORED = Path(__file__).parent.parent.parent / "testdata" / "stored" / "kinds"
 BACKENDS = ["stablehlo", "source"]

@@ -8,7 +8,7 @@ import pytest
 
 from tf2jax_lite.errors import DataError, InputError
 from tf2jax_lite.federated import datasets
-from tf2jax_lite.federated.data.example_proto import new_example
+from tf2jax_lite.learning.data.example_proto import new_example
 
 ALL = [datasets.EMNIST, datasets.CIFAR100, datasets.SHAKESPEARE, datasets.STACKOVERFLOW]
 

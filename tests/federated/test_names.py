@@ -64,16 +64,10 @@ def test_every_builder_is_among_them():
     """Whatever module defines it."""
     found = {
         node.name
-        for path in ROOT.rglob("*.py")
+        for package in (ROOT, ROOT.parent / "learning")
+        for path in package.rglob("*.py")
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.FunctionDef) and node.name.startswith(("build_", "create_model_", "partition_"))
     }
     assert len(found) > 20
     assert found <= set(federated.__all__)
-
-
-@pytest.mark.parametrize("name", ["blocks", "client_work", "compose", "model_sources", "process"])
-def test_legacy_module_paths_import(name):
-    module = importlib.import_module(f"tf2jax_lite.federated.{name}")
-    shared = [public for public in module.__all__ if public in federated.__all__]
-    assert shared and all(getattr(federated, public) is getattr(module, public) for public in shared)

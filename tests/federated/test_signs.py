@@ -9,7 +9,7 @@ import pytest
 import tf2jax_lite.federated as fed
 from tests.federated import workload
 from tests.federated.workload import Logistic, local_sgd, tree
-from tf2jax_lite.federated.templates.process import MeasuredProcessOutput
+from tf2jax_lite.learning.process import MeasuredProcessOutput
 
 CLIENTS = workload.make_clients(3, seed=4, low=5, high=9, shape=(6,), classes=4)
 BATCHING = fed.BatchHParams(batch_size=4)

@@ -15,7 +15,7 @@ import tf2jax_lite.federated as fed
 from tests.federated import workload
 from tests.federated.workload import Logistic, batches, local_sgd, tree, weighted_mean
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.federated.simulation.states import restored_state, state_arrays
+from tf2jax_lite.learning.states import restored_state, state_arrays
 
 CLIENTS = workload.make_clients(3, seed=4, low=5, high=9, shape=(6,), classes=4)
 DATA = [fed.ClientDataset(c) for c in CLIENTS]

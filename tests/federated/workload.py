@@ -103,8 +103,8 @@ def jax_logistic(features=PIXELS, classes=CLASSES, eval_metrics=None):
     """Return the same regression as a model of this library."""
     import jax.numpy as jnp
 
-    from tf2jax_lite.federated.models.losses import named_loss
-    from tf2jax_lite.federated.models.sources import create_model_from_fn
+    from tf2jax_lite.learning.losses import named_loss
+    from tf2jax_lite.learning.sources import create_model_from_fn
 
     def apply(params, batch):
         return batch["x"].reshape(batch["x"].shape[0], -1) @ params["w"] + params["b"]

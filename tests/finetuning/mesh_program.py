@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tf2jax_lite.federated.models.losses import named_loss
-from tf2jax_lite.federated.models.sources import create_model_from_fn
+from tf2jax_lite.artifacts.model import trainable_model
 from tf2jax_lite.finetuning import finetune
 from tf2jax_lite.finetuning.sharding import make_placement
 from tf2jax_lite.finetuning.steps import StepOptions, initial_state, make_step, state_shardings
-from tf2jax_lite.finetuning.trained_artifact import trainable_model
+from tf2jax_lite.learning.losses import named_loss
+from tf2jax_lite.learning.sources import create_model_from_fn
 
 BATCH, STEPS = 16, 20
 PLACEMENTS = {

@@ -13,10 +13,10 @@ import tf2jax_lite as tf2jax
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.export import export_functions
-from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import finetune, finetune_artifact
 from tf2jax_lite.finetuning.adapters import LoraOptions, merge_adapters
-from tf2jax_lite.finetuning.optimizers import with_multipliers
+from tf2jax_lite.learning.optimizers import with_multipliers
+from tf2jax_lite.learning.sources import create_model_from_fn
 
 from .conftest import make_examples
 

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 import tf2jax_lite as tf2jax
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import finetune
 from tf2jax_lite.finetuning.callbacks import Callback, JsonLines, Profile, TensorBoard, Throughput, product_rate
+from tf2jax_lite.learning.sources import create_model_from_fn
 
 from .conftest import make_examples
 

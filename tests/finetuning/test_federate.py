@@ -8,16 +8,16 @@ import pytest
 from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.artifacts.algorithms import AGGREGATORS, ALGORITHMS, named_aggregator, named_process
 from tf2jax_lite.cli import main
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import CheckpointError, DataError, InputError, TrainingError
 from tf2jax_lite.federated.algorithms import server_optimizer
-from tf2jax_lite.federated.data import InMemoryFederatedData, SQLiteFederatedDataBuilder
-from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import federate, federate_artifact
-from tf2jax_lite.finetuning.algorithms import AGGREGATORS, ALGORITHMS, named_aggregator, named_process
-from tf2jax_lite.finetuning.data.clients import open_clients
-from tf2jax_lite.finetuning.optimizers import named_optimizer, named_server_optimizer
+from tf2jax_lite.learning.data import InMemoryFederatedData, SQLiteFederatedDataBuilder
+from tf2jax_lite.learning.data.client_files import open_clients
+from tf2jax_lite.learning.optimizers import named_optimizer, named_server_optimizer
+from tf2jax_lite.learning.sources import create_model_from_fn
 
 from .conftest import make_examples
 

@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.artifacts.algorithms import count_domains
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import DataError, ExportError, InputError
-from tf2jax_lite.federated.data import InMemoryFederatedData
 from tf2jax_lite.finetuning import federate_artifact
-from tf2jax_lite.finetuning.domains import count_domains
+from tf2jax_lite.learning.data import InMemoryFederatedData
 
 from .conftest import CLASSES, make_examples
 

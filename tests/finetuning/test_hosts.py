@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import tf2jax_lite as tf2jax
+from tests.learning.data.test_training_data import write_rows
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.finetuning.sharding import join_processes
 
 from .conftest import make_examples
-from .data.test_data import write_rows
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import tf_keras
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.export import export_functions
 from tf2jax_lite.export.load import load
-from tf2jax_lite.federated.models.sources import create_model_from_artifact
 from tf2jax_lite.finetuning import finetune_artifact
+from tf2jax_lite.learning.sources import create_model_from_artifact
 from tf2jax_lite.pipeline.model_files import convert_file
 
 LIBRARIES = {"keras": keras, "tf_keras": tf_keras}
@@ -70,7 +70,7 @@ def test_constraints_raise_unless_frozen(library, tmp_path):
 def test_masks_raise_unless_labels_say_it(tmp_path):
     artifact, data = written(masked(keras), tmp_path), {"x": IDS, "y": STEPS}
     loss = {"loss": "sparse_categorical_crossentropy"}
-    with pytest.raises(InputError, match=r"masks steps .*--ignore-label"):
+    with pytest.raises(InputError, match=r"masks steps .*ignore_label="):
         tuned(artifact, tmp_path / "tuned", data, **loss)
     labels = np.where(IDS == 0, -1, STEPS)
     assert tuned(artifact, tmp_path / "tuned", {"x": IDS, "y": labels}, ignore_label=-1, **loss)

@@ -9,12 +9,12 @@ import optax
 import pytest
 
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.federated.models.losses import named_loss
-from tf2jax_lite.federated.models.model import model_value_and_grad
-from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import finetune, finetune_artifact
 from tf2jax_lite.finetuning.precision import float32_predictions, in_bfloat16
 from tf2jax_lite.finetuning.remat import cut_positions, in_blocks, rematerialized
+from tf2jax_lite.learning.losses import named_loss
+from tf2jax_lite.learning.model import model_value_and_grad
+from tf2jax_lite.learning.sources import create_model_from_fn
 
 from .conftest import make_examples
 

@@ -13,10 +13,10 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.federated.models.sources import create_model_from_fn
-from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.finetuning import finetune
 from tf2jax_lite.finetuning.sharding import Placement, make_placement, mesh_text, parse_mesh, parse_rule
+from tf2jax_lite.learning.process import ModelWeights
+from tf2jax_lite.learning.sources import create_model_from_fn
 
 PROGRAM = Path(__file__).parent / "mesh_program.py"
 # Shapes can be checked without the devices.

@@ -6,13 +6,12 @@ import optax
 import pytest
 
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.federated.metrics import evaluate_batch
-from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import finetune
-from tf2jax_lite.finetuning.callbacks import Callback
-from tf2jax_lite.finetuning.losses import OutputLoss
-from tf2jax_lite.finetuning.metrics import metrics_by_output, named_metrics
-from tf2jax_lite.finetuning.stopping import Monitor
+from tf2jax_lite.finetuning.callbacks import Callback, Monitor
+from tf2jax_lite.learning.losses import OutputLoss
+from tf2jax_lite.learning.metrics import evaluate_batch
+from tf2jax_lite.learning.named_metrics import metrics_by_output, named_metrics
+from tf2jax_lite.learning.sources import create_model_from_fn
 
 X = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
 DATA = {"x": X, "y": (X @ [[1.0], [-2.0], [0.5]]).astype(np.float32)}

@@ -9,12 +9,12 @@ import numpy as np
 import optax
 import pytest
 
+from tf2jax_lite.artifacts.model import TrainableModel, trainable_model
 from tf2jax_lite.errors import ExportError, InputError, TrainingError
 from tf2jax_lite.export.atomic_dir import refuse_existing
-from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import History, finetune
-from tf2jax_lite.finetuning.optimizers import named_optimizer
-from tf2jax_lite.finetuning.trained_artifact import TrainableModel, trainable_model
+from tf2jax_lite.learning.optimizers import named_optimizer
+from tf2jax_lite.learning.sources import create_model_from_fn
 
 from .conftest import make_examples
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tf2jax_lite.errors import DataError
-from tf2jax_lite.federated.data import TFFHDF5FederatedData
+from tf2jax_lite.learning.data import TFFHDF5FederatedData
 from tf2jax_lite.support.hdf5 import memory_bytes
 
 LAYOUTS = {

@@ -13,7 +13,7 @@ from tools.affected_tests import affected
         (["tf2jax_lite/calling/params.py"], "tests/calling/test_params.py", []),
         (["tests/ops/arrays/test_pad.py"], "tests/ops/arrays/test_pad.py", []),
         (["tests/ops/batches.py"], None, ["tests/ops/arrays/test_pad.py", "tests/ops/nn/test_normalization.py"]),
-        (["tf2jax_lite/federated/aggregators/mean.py"], None, []),
+        (["tf2jax_lite/federated/aggregators/base.py"], None, []),
     ],
 )
 def test_affected_puts_mirrors_first_and_finds_importers(changed, first, others):

@@ -11,8 +11,8 @@ import tf2jax_lite
 import tf2jax_lite.federated as fed
 from tf2jax_lite.errors import DtypeMismatchError, InputError
 from tf2jax_lite.export import export_functions, load
-from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import finetune
+from tf2jax_lite.learning.sources import create_model_from_fn
 from tf2jax_lite.support.byte_order import native
 
 RNG = np.random.default_rng(0)

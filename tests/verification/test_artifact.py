@@ -58,10 +58,10 @@ def test_other_params_are_noticed(artifact, tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_an_artifact_of_another_model(artifact, tmp_path):
-    """Nothing would be compared, which is no agreement; the earlier keyword works."""
+    """Nothing would be compared, which is no agreement."""
     keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]).save(tmp_path / "model.keras")
     with pytest.raises(InputError, match="has none of the functions repeat"):
-        tf2jax.verify(models.TESTDATA / "tf_module", artefact=artifact, signatures=["repeat"])
+        tf2jax.verify(models.TESTDATA / "tf_module", artifact=artifact, signatures=["repeat"])
     other = {"other": tf2jax.convert_saved_model(models.TESTDATA / "tf_module", "serving_default")}
     tf2jax.export_functions(other, tmp_path / "out", platforms=["cpu"])
     with pytest.raises(InputError, match="it has other"):

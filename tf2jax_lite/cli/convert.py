@@ -114,6 +114,7 @@ def convert(
     from tf2jax_lite.export import export_functions
     from tf2jax_lite.export.artifact import check_framework, check_random
     from tf2jax_lite.export.atomic_dir import refuse_existing
+    from tf2jax_lite.export.params_file import require_orbax
     from tf2jax_lite.pipeline.model_files import convert_file
     from tf2jax_lite.support.config import override_config
     from tf2jax_lite.support.extras import require_device
@@ -121,6 +122,8 @@ def convert(
     require_device()
     refuse_existing(out, overwrite=force)
     check_framework(framework, scan_layers=scan_layers)
+    if checkpoint:
+        require_orbax()
     check_random(random)
     target = _dtype(dtype)
     left_out: dict[str, Exception] | None = None if signature or train else {}
@@ -331,6 +334,8 @@ def run(
     require_device()
     if not -(2**63) <= seed < 2**63:
         raise InputError(f"--seed is a 64-bit integer, not {seed}")
+    if output.suffix not in ("", ".npz"):
+        raise InputError(f"{output}: --output writes an .npz, not a {output.suffix} file; name it so.")
     with limits(max_input_bytes=max_input_bytes):
         arrays = read_npz(inputs)
     results = run_artifact(artifact, arrays, signature=signature, backend=backend, seed=seed, cache=cache)

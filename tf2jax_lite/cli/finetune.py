@@ -216,15 +216,17 @@ def finetune(
     """
     import jax
 
+    from tf2jax_lite.export.atomic_dir import refuse_existing
     from tf2jax_lite.finetuning import callbacks as c
     from tf2jax_lite.finetuning import finetune_artifact
-    from tf2jax_lite.finetuning.data import open_data
     from tf2jax_lite.finetuning.sharding import join_processes
+    from tf2jax_lite.learning.data import open_data
     from tf2jax_lite.support.extras import require_device
 
     import_from_here([loss, *(output_loss or ())])
     join_processes(coordinator, num_processes, process_id)
     require_device()
+    refuse_existing(out, overwrite=force)
     quiet = quiet or (coordinator is not None and jax.process_index() > 0)
     with limits(max_input_bytes=max_input_bytes):
         examples = open_data(data, workers=data_workers)

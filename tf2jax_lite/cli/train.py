@@ -65,7 +65,7 @@ class _Bar:
 
     def __init__(self, bar: Progress, unit: str, total: int):
         self._bar, self._unit = bar, unit
-        self._task = bar.add_task("", total=total, rate="")
+        self._task = bar.add_task("compiling", total=total, rate="")
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Show a record's number, losses and accuracies."""
@@ -130,7 +130,7 @@ def finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
         )
     elif not quiet:
         kind = "logits" if report.from_logits else "probabilities"
-        text = f": trained {report.signatures[0]}; predictions are treated as {kind}"
+        text = f": trained by the function {report.signatures[0]!r}, whose predictions are {kind}"
         console.print(styled((out, "bold"), text), highlight=False)
         for name, record in (("before", history.records[0]), ("after", history.records[-1])):
             if _numbers(record):
@@ -201,7 +201,9 @@ def federate(
             rich_help_panel=_AGGREGATION,
         ),
     ] = None,
-    noise_multiplier: Annotated[float | None, typer.Option(help="Of dp.", rich_help_panel=_AGGREGATION)] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Of dp: noise in clipping norms.", rich_help_panel=_AGGREGATION)
+    ] = None,
     clip_norm: Annotated[
         float | None, typer.Option(help="Scale clients' updates down to this norm.", rich_help_panel=_AGGREGATION)
     ] = None,
@@ -268,11 +270,13 @@ def federate(
 
     TensorFlow is not needed.
     """
+    from tf2jax_lite.export.atomic_dir import refuse_existing
     from tf2jax_lite.finetuning import federate_artifact
-    from tf2jax_lite.finetuning.data.clients import open_clients, read_arrays
+    from tf2jax_lite.learning.data.client_files import open_clients, read_arrays
     from tf2jax_lite.support.extras import require_device
 
     require_device()
+    refuse_existing(out, overwrite=force)
     import_from_here([loss])
     with limits(max_input_bytes=max_input_bytes):
         clients = open_clients(data, client_key, split)

@@ -58,11 +58,11 @@ def run_federated(
     import optax
 
     from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
-    from tf2jax_lite.federated.data import ClientDataset, InMemoryFederatedData, ShuffleRepeatBatchHParams
-    from tf2jax_lite.federated.metrics import Accuracy
-    from tf2jax_lite.federated.models.losses import named_loss
-    from tf2jax_lite.federated.models.model import evaluate_model
-    from tf2jax_lite.federated.models.sources import create_model_from_converted
+    from tf2jax_lite.learning.data import ClientDataset, InMemoryFederatedData, ShuffleRepeatBatchHParams
+    from tf2jax_lite.learning.losses import named_loss
+    from tf2jax_lite.learning.metrics import Accuracy
+    from tf2jax_lite.learning.model import evaluate_model
+    from tf2jax_lite.learning.sources import create_model_from_converted
 
     def converted(params: Mapping[str, Any], images: Any) -> Any:
         return predict(params, images), params

@@ -112,6 +112,10 @@ def export_functions(
       ExportError: a function can be written neither as StableHLO nor as source, or ``path`` cannot be written.
       InputError: ``shapes`` do not fit, a platform or a framework is unknown, it does not support ``scan_layers``, or
         ``mlir`` is asked for without ``stablehlo``.
+
+    Example:
+      >>> functions = {"predict": tf2jax.convert(model, tf.TensorSpec([None, 3]))}
+      >>> report = tf2jax.export_functions(functions, "OUT", platforms=["cpu"])
     """
     if mlir and not stablehlo:
         raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")
@@ -280,8 +284,8 @@ def _write_stablehlo(
         try:
             module, problem, exported = serialize(staged, params, platforms)
         except ExportError as error:
-            module, problem, exported = b"", str(error), None
-        larger = with_offset(staged.inputs, problem)
+            module, problem, exported = b"", error, None
+        larger = None if problem is None else with_offset(staged.inputs, problem.constraint)
         if larger is None:
             break
         try:
@@ -295,8 +299,8 @@ def _write_stablehlo(
     if mlir:
         file.with_suffix(".mlir").write_text(exported.mlir_module(), "utf-8")
     signature["stablehlo"] = file.name
-    signature["differentiable"] = not problem
-    return [f"{name}: {problem}"] if problem else []
+    signature["differentiable"] = problem is None
+    return [] if problem is None else [f"{name}: {problem}"]
 
 
 def _write_source(

@@ -39,7 +39,7 @@ from tf2jax_lite.support.limits import reading
 from .dimension_syntax import MULTIPLE
 from .hub import local_artifact
 from .interface_json import decode, decode_interface
-from .metadata import artifact_file, check_hashes, named_signature, read_metadata
+from .metadata import artifact_file, checked_hashes, named_signature, read_metadata
 from .params_file import as_complex, read_tensors
 from .predictions import LOGITS, PROBABILITIES, UNKNOWN
 from .stacks_metadata import read_stacks
@@ -72,6 +72,10 @@ def load(
 
     Raises:
       ExportError: the artifact is damaged or incomplete, or has no such function or backend; or its download failed.
+
+    Example:
+      >>> fn, params = tf2jax.load("OUT", "predict")
+      >>> results, params = fn(jax.device_put(params), x)
     """
     folder = local_artifact(path)
     with reading(str(folder), ExportError):
@@ -81,21 +85,22 @@ def load(
 def _load(
     folder: Path, signature: str | None, backend: str, verify_hashes: bool, stack_layers: bool
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
+    if backend not in ("stablehlo", "source"):
+        raise InputError(f"backend is 'stablehlo' or 'source', not {backend!r}")
     if backend == "stablehlo":
         prepare()
-    metadata, name, entry, interface = read_signature(folder, signature, verify_hashes=verify_hashes)
+    metadata, name, entry, interface = read_signature(folder, signature)
     stacks = read_stacks(metadata)
-    params = read_params(folder, metadata)
+    with checked_hashes(folder, metadata) if verify_hashes else contextlib.nullcontext():
+        params = read_params(folder, metadata)
+        exported = _from_stablehlo(folder, metadata, name) if backend == "stablehlo" else None
     if stack_layers:
         params = stacked(params, stacks)
-    if backend == "source":
+    if exported is None:
         function = _from_source(folder, metadata, entry, interface, stacks, current_config())
-    elif backend == "stablehlo":
-        exported = _from_stablehlo(folder, metadata, name)
+    else:
         _check_counts(exported, entry, interface, name)
         function = _bound(exported, entry, interface, stacks, current_config())
-    else:
-        raise InputError(f"backend is 'stablehlo' or 'source', not {backend!r}")
     function.__name__ = function.__qualname__ = interface.name
     function.interface = interface  # type: ignore[attr-defined]
     drawn = _draws(entry) if backend == "source" else entry["rng"]
@@ -106,23 +111,19 @@ def _load(
     try:
         function.training = TrainingFacts.from_json(entry.get("training"))  # type: ignore[attr-defined]
     except ValueError as error:
-        raise ExportError(f"the metadata of {name!r} are damaged: {error}") from error
+        raise ExportError(f"the metadata of {name!r} cannot be read: {error}") from error
     found = (n for n, info in metadata["params"].items() if info.get("moving_statistic") is True)
     function.moving_statistics = frozenset(found)  # type: ignore[attr-defined]
     function.__doc__ = f"{name} of {folder.name}. {interface.expected()}"
     return function, params
 
 
-def read_signature(
-    folder: Path, signature: str | None, *, verify_hashes: bool = True
-) -> tuple[dict[str, Any], str, dict[str, Any], Interface]:
+def read_signature(folder: Path, signature: str | None) -> tuple[dict[str, Any], str, dict[str, Any], Interface]:
     """Return an artifact's metadata, and the name, entry and interface of a function.
 
     See `load`.
     """
     metadata = read_metadata(folder)
-    if verify_hashes:
-        check_hashes(folder, metadata)
     name, entry = named_signature(metadata, signature)
     return metadata, name, entry, decode_interface(entry.get("interface"))
 
@@ -298,7 +299,7 @@ def _from_source(
         if not all(0 <= index < interface.count for index in used):
             raise ValueError(f"there are {interface.count} arrays, not {max(used) + 1}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ExportError(f"the metadata's arguments are damaged: {type(error).__name__}: {error}") from error
+        raise ExportError(f"the metadata's arguments cannot be read: {type(error).__name__}: {error}") from error
     nested = bool(metadata.get("nested_params"))  # earlier versions wrote functions of a flat dict
     modules = metadata.get("framework") == "nnx"
     if modules:

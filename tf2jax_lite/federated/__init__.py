@@ -5,50 +5,46 @@ Aggregators and metrics are in ``federated.aggregators`` and ``federated.metrics
 need extras: they are imported on first use, and ``import *`` omits their names.
 
 Read in this order:
-  templates, models: the types and building blocks of a process; models.
-  aggregators, metrics, data: subpackages of such blocks, and of clients' data.
-  execution: the execution of a cohort.
-  algorithms, simulation: processes composed of blocks; the training loop, its records and checkpoints.
+  client_work, compose: the work of a client, and processes composed of building blocks.
+  aggregators: sums and means of clients' updates, private, robust, secure or compressed.
+  execution: the execution of a cohort on devices.
+  algorithms, training: processes composed of blocks; rounds with evaluations and the best weights.
   flower, core: real federations, and computations of the federated language.
-  optimizers, datasets, _utils: FedJAX's optimizers; standard data sets; helpers.
+  optimizers, datasets, data, metrics: FedJAX's optimizers, standard data sets; names of `learning`.
 
-Must not import `verification`, `finetuning` or `cli`; TensorFlow only inside of functions.
+Must not import `verification`, `finetuning`, `artifacts` or `cli`; TensorFlow only inside of functions.
 """
 
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
-from . import aggregators, algorithms, data, datasets, metrics, optimizers
-from .algorithms import (
-    apfl_model_weights,
-    build_agnostic_fed_avg,
-    build_apfl,
-    build_fed_kmeans,
-    build_fed_opt,
-    build_fed_prox,
-    build_fed_recon,
-    build_fed_recon_eval,
-    build_fed_sgd,
-    build_hyp_cluster,
-    build_jax_federated_averaging_process,
-    build_mime,
-    build_mime_lite,
-    build_mime_lite_with_optimizer_schedule,
-    build_scaffold,
-    build_unweighted_fed_avg,
-    build_unweighted_fed_avg_with_optimizer_schedule,
-    build_unweighted_fed_prox,
-    build_unweighted_mime_lite,
-    build_weighted_fed_avg,
-    build_weighted_fed_avg_with_optimizer_schedule,
-    build_weighted_fed_prox,
-    build_weighted_mime_lite,
-    kmeans_init,
-    server_optimizer,
+from tf2jax_lite.federated.client_work import (
+    ClientResult,
+    ClientWeighting,
+    ClientWork,
+    ClientWorkProcess,
+    build_fed_sgd_client_work,
+    build_model_delta_client_work,
+    local_model_weights,
+    with_local_weights,
 )
-from .algorithms.evaluation import AverageLossEvaluator, ModelEvaluator, build_fed_eval, build_personalization_eval
-from .data import (
+from tf2jax_lite.federated.compose import (
+    DistributionProcess,
+    Distributor,
+    Finalizer,
+    FinalizerProcess,
+    LearningAlgorithmState,
+    LearningState,
+    Survey,
+    Surveyed,
+    broadcast_distributor,
+    build_add_finalizer,
+    build_apply_optimizer_finalizer,
+    build_broadcast_process,
+    compose_learning_process,
+)
+from tf2jax_lite.learning.checkpoints import Checkpoint, CheckpointFile, Checkpoints, CheckpointStore
+from tf2jax_lite.learning.data import (
     EXAMPLE_MASK_KEY,
     Batches,
     BatchHParams,
@@ -81,16 +77,9 @@ from .data import (
     partition_quantity_skew,
     shuffle_repeat_batch_federated_data,
 )
-from .execution import (
-    for_each_client,
-    for_each_client_backend,
-    get_for_each_client_backend,
-    set_for_each_client_backend,
-)
-from .models.libraries import create_model_from_flax, create_model_from_haiku, create_model_from_stax
-from .models.local_weights import local_model_weights, with_local_weights
-from .models.losses import named_loss
-from .models.model import (
+from tf2jax_lite.learning.loop import read_history, run_rounds, train_model
+from tf2jax_lite.learning.losses import named_loss
+from tf2jax_lite.learning.model import (
     BatchLoss,
     Model,
     TrainOutput,
@@ -99,46 +88,8 @@ from .models.model import (
     model_grad,
     model_per_example_loss,
 )
-from .models.partial import freeze, merge_lora, with_lora
-from .models.sources import (
-    create_model_from_artifact,
-    create_model_from_converted,
-    create_model_from_fn,
-    create_model_from_tf,
-    from_keras_model,
-)
-from .simulation.checkpoint import Checkpoint, CheckpointFile, Checkpoints, CheckpointStore
-from .simulation.loop import read_history, run_rounds, train_model
-from .simulation.plots import plot_history
-from .simulation.release_managers import (
-    CSVFileReleaseManager,
-    JSONLinesReleaseManager,
-    LoggingReleaseManager,
-    MemoryReleaseManager,
-    ReleaseManager,
-    TensorBoardReleaseManager,
-)
-from .templates.blocks import (
-    DistributionProcess,
-    Distributor,
-    Finalizer,
-    FinalizerProcess,
-    broadcast_distributor,
-    build_add_finalizer,
-    build_apply_optimizer_finalizer,
-    build_broadcast_process,
-)
-from .templates.by_client import ByClient
-from .templates.client_work import (
-    ClientResult,
-    ClientWeighting,
-    ClientWork,
-    ClientWorkProcess,
-    build_fed_sgd_client_work,
-    build_model_delta_client_work,
-)
-from .templates.compose import LearningAlgorithmState, LearningState, Survey, Surveyed, compose_learning_process
-from .templates.process import (
+from tf2jax_lite.learning.partial import freeze, merge_lora, with_lora
+from tf2jax_lite.learning.process import (
     AggregationProcess,
     ClientUpdates,
     LearningProcess,
@@ -146,35 +97,68 @@ from .templates.process import (
     MeasuredProcessOutput,
     ModelWeights,
 )
+from tf2jax_lite.learning.recorder import (
+    CSVFileReleaseManager,
+    JSONLinesReleaseManager,
+    LoggingReleaseManager,
+    MemoryReleaseManager,
+    ReleaseManager,
+    TensorBoardReleaseManager,
+    plot_history,
+)
+from tf2jax_lite.learning.sources import (
+    create_model_from_artifact,
+    create_model_from_converted,
+    create_model_from_flax,
+    create_model_from_fn,
+    create_model_from_haiku,
+    create_model_from_stax,
+    create_model_from_tf,
+    from_keras_model,
+)
+from tf2jax_lite.learning.states import ByClient
+
+from . import aggregators, algorithms, data, datasets, metrics, optimizers
+from .algorithms import (
+    apfl_model_weights,
+    build_agnostic_fed_avg,
+    build_apfl,
+    build_fed_kmeans,
+    build_fed_opt,
+    build_fed_prox,
+    build_fed_recon,
+    build_fed_recon_eval,
+    build_fed_sgd,
+    build_hyp_cluster,
+    build_jax_federated_averaging_process,
+    build_mime,
+    build_mime_lite,
+    build_mime_lite_with_optimizer_schedule,
+    build_scaffold,
+    build_unweighted_fed_avg,
+    build_unweighted_fed_avg_with_optimizer_schedule,
+    build_unweighted_fed_prox,
+    build_unweighted_mime_lite,
+    build_weighted_fed_avg,
+    build_weighted_fed_avg_with_optimizer_schedule,
+    build_weighted_fed_prox,
+    build_weighted_mime_lite,
+    kmeans_init,
+    server_optimizer,
+)
+from .algorithms.evaluation import AverageLossEvaluator, ModelEvaluator, build_fed_eval, build_personalization_eval
+from .execution import (
+    for_each_client,
+    for_each_client_backend,
+    get_for_each_client_backend,
+    set_for_each_client_backend,
+)
 
 if TYPE_CHECKING:
     from . import core as core
     from . import flower as flower
     from .core import jax_computation as jax_computation
     from .core import set_default_context as set_default_context
-
-# Legacy module paths, which stay importable.
-_LEGACY = {
-    "blocks": "templates.blocks",
-    "checkpoint": "simulation.checkpoint",
-    "client_work": "templates.client_work",
-    "compose": "templates.compose",
-    "device_placement": "_utils.placement",
-    "evaluation": "algorithms.evaluation",
-    "events": "simulation.events",
-    "local_weights": "models.local_weights",
-    "losses": "models.losses",
-    "model": "models.model",
-    "model_libraries": "models.libraries",
-    "model_sources": "models.sources",
-    "options": "_utils.validation",
-    "partial": "models.partial",
-    "process": "templates.process",
-    "states": "simulation.states",
-    "training": "simulation.loop",
-}
-for _name, _module in _LEGACY.items():
-    sys.modules[f"{__name__}.{_name}"] = globals()[_name] = importlib.import_module(f"{__name__}.{_module}")
 
 # Names that need an extra, and their subpackages.
 _EXTRAS = {"core": "core", "flower": "flower", "jax_computation": "core", "set_default_context": "core"}

@@ -15,14 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tf2jax_lite.federated._utils.validation import check_number
-from tf2jax_lite.federated.data import (
-    FederatedData,
-    InMemoryFederatedData,
-    TFFHDF5FederatedData,
-    TFFSQLiteFederatedData,
-)
-from tf2jax_lite.federated.data.seeds import numpy_rng
+from tf2jax_lite.learning.checks import check_number
+from tf2jax_lite.learning.data import FederatedData, InMemoryFederatedData, TFFHDF5FederatedData, TFFSQLiteFederatedData
+from tf2jax_lite.learning.data.examples import numpy_rng
 from tf2jax_lite.support.errors import DataError
 from tf2jax_lite.support.limits import read_json, regular
 

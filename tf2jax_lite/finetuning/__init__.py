@@ -1,29 +1,45 @@
-"""Trains artifacts, centrally and federated, without TensorFlow.
+"""Central training of models: meshes, adapters, precision, the step.
 
 Entries: `finetune_artifact` and `federate_artifact` for artifacts, `finetune` and `federate` for models.
 
 Read in this order:
-  trained_artifact: an artifact as a model with a loss; checks of examples.
+  central_training: epochs as rounds of a learning process, and batches.
   steps: the jitted training step; sharding, precision, remat and exports change how it computes.
-  central_training, artifacts: epochs as rounds of a learning process, and batches; the artifact around it.
-  data: training data in memory and in files; clients' data.
-  adapters, stopping, callbacks: low-rank adapters, the best epoch, and records of a training while it runs.
-  federated_training, federated_artifacts: rounds over cohorts; the artifact around it.
-  optimizers, metrics, algorithms: optax optimizers, metrics, federated algorithms and aggregators by name.
-  domains: domains of agnostic federated averaging.
-  history: records of a training, as JSON lines and as a plot.
+  adapters, callbacks: low-rank adapters; functions called while a training runs, the best epoch.
+  checkpoints: checkpoints within an epoch, and of several processes.
 
-Must not import TensorFlow, the converter (`pipeline`, `frontend`, `lowering`) or `cli`.
+Must not import TensorFlow, the converter (`pipeline`, `frontend`, `lowering`) or `cli`; `artifacts` and `federated` on
+first use only.
 """
 
-from .adapters import merge_adapters
-from .artifacts import TrainingReport, finetune_artifact
-from .callbacks import Callback
-from .central_training import finetune
-from .data import RowData, StreamedData, open_data
-from .federated_artifacts import federate_artifact
-from .federated_training import federate
-from .history import History
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tf2jax_lite.artifacts.federate import federate_artifact
+    from tf2jax_lite.artifacts.finetune import TrainingReport, finetune_artifact
+    from tf2jax_lite.federated.training import federate
+    from tf2jax_lite.learning.data import RowData, StreamedData, open_data
+    from tf2jax_lite.learning.recorder import History
+
+    from .adapters import merge_adapters
+    from .callbacks import Callback
+    from .central_training import finetune
+
+# Modules of the names: those of `artifacts` import modules of this package.
+_MODULES = {
+    "Callback": "finetuning.callbacks",
+    "History": "learning.recorder",
+    "RowData": "learning.data",
+    "StreamedData": "learning.data",
+    "TrainingReport": "artifacts.finetune",
+    "federate": "federated.training",
+    "federate_artifact": "artifacts.federate",
+    "finetune": "finetuning.central_training",
+    "finetune_artifact": "artifacts.finetune",
+    "merge_adapters": "finetuning.adapters",
+    "open_data": "learning.data",
+}
 
 __all__ = [
     "Callback",
@@ -38,3 +54,13 @@ __all__ = [
     "merge_adapters",
     "open_data",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tf2jax_lite.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -24,9 +24,9 @@ from tf2jax_lite.export.artifact import ExportReport
 from tf2jax_lite.export.load import read_params
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.update import write_trained
-from tf2jax_lite.federated.models.model import Model
-from tf2jax_lite.federated.models.partial import merge_lora, with_lora
-from tf2jax_lite.federated.templates.process import ModelWeights
+from tf2jax_lite.learning.model import Model
+from tf2jax_lite.learning.partial import merge_lora, with_lora
+from tf2jax_lite.learning.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.support.limits import regular
 

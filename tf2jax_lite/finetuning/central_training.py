@@ -1,6 +1,6 @@
 """Central training: a learning process whose rounds are epochs of one data set.
 
-`federated.training.run_rounds` is the loop over epochs, as it is over the rounds of `federate`: it evaluates, writes
+`learning.loop.run_rounds` is the loop over epochs, as it is over the rounds of `federate`: it evaluates, writes
 checkpoints, and stops early.
 """
 
@@ -22,22 +22,21 @@ import numpy as np
 import optax
 
 from tf2jax_lite.calling.integers import check_integers
-from tf2jax_lite.federated._utils.placement import commit_to_device
-from tf2jax_lite.federated._utils.validation import check_seed
-from tf2jax_lite.federated.models.model import Model, check_predictions, evaluate_model, fitting, native_batch
-from tf2jax_lite.federated.simulation.checkpoint import Checkpoint
-from tf2jax_lite.federated.simulation.loop import run_rounds
-from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
+from tf2jax_lite.finetuning.callbacks import Callback, FirstBatch, Monitor
+from tf2jax_lite.learning.checkpoints import Checkpoint
+from tf2jax_lite.learning.checks import check_seed
+from tf2jax_lite.learning.data import Batch, Examples, as_training_data
+from tf2jax_lite.learning.loop import run_rounds
+from tf2jax_lite.learning.model import Model, check_predictions, evaluate_model, fitting, native_batch
+from tf2jax_lite.learning.process import LearningProcess, LearningProcessOutput, ModelWeights
+from tf2jax_lite.learning.recorder import History, plain
+from tf2jax_lite.learning.states import commit_to_device
 from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingError
 
-from .callbacks import Callback, FirstBatch
 from .checkpoints import open_checkpoints
-from .data import Batch, Examples, as_training_data
 from .exports import expanded
-from .history import History, plain
 from .sharding import Sharding, make_placement, placed
 from .steps import FinetuneState, StepOptions, gradient_flops, initial_state, make_step, state_shardings
-from .stopping import Monitor
 
 Report = Callable[[dict[str, Any]], None]
 _STEPS_IN_FLIGHT = 2
@@ -222,7 +221,7 @@ def finetune(
             problem = "weights are NaN or infinite"
             if not math.isfinite(loss):
                 problem = f"the loss of epoch {epoch + 1} is {loss}"
-            reason = data.problem() or "lower the learning rate, or clip gradients (clip_norm)"
+            reason = data.problem() or "lower the learning rate, or clip gradients (clip_norm=)"
             raise TrainingError(f"{problem}: {reason}.")
         return LearningProcessOutput(_Saved(state, best), {"loss": loss, "steps": steps})
 

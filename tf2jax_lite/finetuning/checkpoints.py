@@ -14,12 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.federated.simulation.checkpoint import Arrays, Checkpoint, CheckpointFile, CheckpointStore
+from tf2jax_lite.learning.checkpoints import Arrays, Checkpoint, CheckpointFile, CheckpointStore
+from tf2jax_lite.learning.process import PyTree
 from tf2jax_lite.support.errors import CheckpointError, InputError
 
 from .sharding import placed
-
-PyTree = Any
 
 
 class ShardedCheckpoints(CheckpointStore):
@@ -109,7 +108,7 @@ class ShardedCheckpoints(CheckpointStore):
             number, before, record = int(found["number"]), dict(found["identity"]), dict(found["record"])
             names = list(found["names"])
         except Exception as error:  # Orbax fails in many ways
-            raise CheckpointError(f"{self._name()} is damaged: {type(error).__name__}: {error}") from error
+            raise CheckpointError(f"{self._name()} cannot be read: {type(error).__name__}: {error}") from error
         self._check_identity(before)
         if names != _names(template):
             raise CheckpointError(f"{self._name()} is of another model, or of other options: its arrays differ.")
@@ -120,7 +119,7 @@ class ShardedCheckpoints(CheckpointStore):
         try:
             arrays = self._manager.restore(at, args=args.Composite(state=args.StandardRestore(shapes))).state
         except Exception as error:
-            raise CheckpointError(f"{self._name()} is damaged: {type(error).__name__}: {error}") from error
+            raise CheckpointError(f"{self._name()} cannot be read: {type(error).__name__}: {error}") from error
         leaves = [arrays[name] for name in sorted(arrays)]
         return Checkpoint(number, jax.tree.unflatten(jax.tree.structure(template), leaves), record)
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tf2jax_lite.federated.models.model import Model
 from tf2jax_lite.jaxprs.compat import Var, bind
 from tf2jax_lite.jaxprs.evaluate import evaluate, retrace_bodies
 from tf2jax_lite.jaxprs.walk import parts
+from tf2jax_lite.learning.model import Model
 from tf2jax_lite.support.errors import InputError
 
 from .exports import LOOPS_AND_BRANCHES, call_body, evaluate_export

@@ -17,10 +17,10 @@ from typing import Any
 
 import jax
 
-from tf2jax_lite.federated.models.model import Model
 from tf2jax_lite.jaxprs.compat import Var
 from tf2jax_lite.jaxprs.evaluate import evaluate, evaluate_equations, read
 from tf2jax_lite.jaxprs.walk import equations
+from tf2jax_lite.learning.model import Model
 from tf2jax_lite.support.errors import InputError
 
 _PRODUCTS = ("dot_general", "conv_general_dilated")
@@ -50,8 +50,8 @@ def in_blocks(function: Callable[..., Any]) -> Callable[..., Any]:
         nested = (inner for eqn in closed.jaxpr.eqns for inner in equations(eqn))
         if any(eqn.primitive.name == "call_exported" for eqn in nested):
             raise InputError(
-                "the StableHLO of an artifact is one operation, which has no blocks to rematerialize. Use its source "
-                "(--backend source), which runs the artifact's Python code."
+                "the StableHLO of an artifact is one operation, which has no blocks to rematerialize. Use "
+                "backend='source', which runs the artifact's Python code."
             )
         return jax.tree.unflatten(jax.tree.structure(shapes), _run(closed, leaves))
 

@@ -19,6 +19,7 @@ import optax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tf2jax_lite.learning.process import PyTree
 from tf2jax_lite.support.errors import InputError
 
 DATA_AXIS = "data"
@@ -26,7 +27,6 @@ DATA_AXIS = "data"
 SHARDINGS = ("replicated", "fsdp")
 """Names of shardings for params that no rule matches."""
 
-PyTree = Any
 Sharding = str | Sequence[str] | Mapping[str, PartitionSpec | str]
 """Of params: one of `SHARDINGS`, or rules; see `make_placement`."""
 

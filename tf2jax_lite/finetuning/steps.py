@@ -1,6 +1,6 @@
 """The jitted training step.
 
-`federated.templates.client_work.gradient_step` updates the weights, as it does for federated clients.
+`learning.model.gradient_step` updates the weights, as it does for federated clients.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tf2jax_lite.federated.models.model import BatchLoss, Model, model_value_and_grad
-from tf2jax_lite.federated.templates.client_work import gradient_step
-from tf2jax_lite.federated.templates.process import ModelWeights
+from tf2jax_lite.learning.model import BatchLoss, Model, gradient_step, model_value_and_grad
+from tf2jax_lite.learning.process import ModelWeights, PyTree
 from tf2jax_lite.support.errors import InputError
 
 from .exports import expanded
@@ -24,7 +23,6 @@ from .precision import check_precision, float32_predictions, in_bfloat16
 from .remat import rematerialized
 from .sharding import DATA_AXIS, Placement, placed
 
-PyTree = Any
 ValueAndGrad = Callable[[ModelWeights, Mapping[str, Any], Any], tuple[BatchLoss, PyTree]]
 
 

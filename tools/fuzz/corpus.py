@@ -156,7 +156,7 @@ def _clients(folder: Path) -> None:
     import safetensors.numpy
 
     from tf2jax_lite.federated import CheckpointFile
-    from tf2jax_lite.federated.data import SQLiteFederatedDataBuilder
+    from tf2jax_lite.learning.data import SQLiteFederatedDataBuilder
 
     place = folder / "clients"
     numbers = {"x": np.arange(12, dtype=np.float32).reshape(4, 3), "y": np.arange(4)}
@@ -225,7 +225,7 @@ def _rows(folder: Path, numbers: dict[str, Any]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    from tf2jax_lite.federated.data.example_proto import new_example
+    from tf2jax_lite.learning.data.example_proto import new_example
 
     place = folder / "rows"
     place.mkdir(exist_ok=True)

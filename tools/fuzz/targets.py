@@ -248,7 +248,7 @@ def _artifact_targets(corpus: Path, work: Path) -> dict[str, Target]:
     def tensors(file: str, data: bytes) -> Any:
         from tf2jax_lite.errors import Tf2JaxError
         from tf2jax_lite.export.params_file import read_tensors
-        from tf2jax_lite.federated.data.records import decode_examples
+        from tf2jax_lite.learning.data.sqlite import decode_examples
 
         path = work / "tensors.safetensors"
         path.write_bytes(data)
@@ -283,7 +283,7 @@ def _client_targets(corpus: Path, work: Path) -> dict[str, Target]:
         return path
 
     def sqlite(name: str, data: bytes) -> None:
-        from tf2jax_lite.federated.data import SQLiteFederatedData
+        from tf2jax_lite.learning.data import SQLiteFederatedData
 
         read_all(SQLiteFederatedData(write(name, data)))
 
@@ -291,12 +291,12 @@ def _client_targets(corpus: Path, work: Path) -> dict[str, Target]:
         import jax
         import numpy as np
 
-        from tf2jax_lite.federated.data import TFFSQLiteFederatedData
+        from tf2jax_lite.learning.data import TFFSQLiteFederatedData
 
         read_all(TFFSQLiteFederatedData(write(name, data), {"x": jax.ShapeDtypeStruct((2,), np.float32)}))
 
     def npz(name: str, data: bytes) -> None:
-        from tf2jax_lite.federated.data import NpzFolderFederatedData
+        from tf2jax_lite.learning.data import NpzFolderFederatedData
 
         (work / "npz").mkdir(exist_ok=True)
         (work / "npz" / "client.npz").write_bytes(data)
@@ -308,12 +308,12 @@ def _client_targets(corpus: Path, work: Path) -> dict[str, Target]:
         assert read_npy(data, (4, 3), "f", name).shape == (4, 3)
 
     def hdf5(name: str, data: bytes) -> None:
-        from tf2jax_lite.federated.data import TFFHDF5FederatedData
+        from tf2jax_lite.learning.data import TFFHDF5FederatedData
 
         read_all(TFFHDF5FederatedData(write(name, data), max_client_bytes=1 << 24))
 
     def fedjax(name: str, data: bytes) -> None:
-        from tf2jax_lite.federated.data import FedJAXSQLiteFederatedData
+        from tf2jax_lite.learning.data import FedJAXSQLiteFederatedData
 
         if name.endswith(".sqlite"):
             read_all(FedJAXSQLiteFederatedData(write(name, data), max_client_bytes=1 << 24))
@@ -334,7 +334,7 @@ def _client_targets(corpus: Path, work: Path) -> dict[str, Target]:
         return _read(write(name, data))
 
     def rows(name: str, data: bytes) -> None:
-        from tf2jax_lite.finetuning.data import open_rows
+        from tf2jax_lite.learning.data import open_rows
         from tf2jax_lite.support.config import override_config
 
         with override_config("max_input_bytes", 1 << 24):

@@ -79,8 +79,8 @@ _SERVER = """
     if {tensorflow}:
         import tensorflow, keras
     import jax, optax, safetensors.numpy, typer, rich.progress
-    from tf2jax_lite import export, finetuning as training, update_config
-    from tf2jax_lite.finetuning import artifacts, federated_training, central_training as finetuning
+    from tf2jax_lite import export, update_config
+    from tf2jax_lite.artifacts import federate, finetune
     from tf2jax_lite.cli import app
     if {tensorflow}:
         from tf2jax_lite.pipeline import convert as api, model_files

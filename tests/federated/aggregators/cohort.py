@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.federated.templates.process import ClientUpdates
+from tf2jax_lite.learning.process import ClientUpdates
 
 N = 9
 MASK = np.array([1, 1, 0, 1, 1, 1, 0, 1, 1], bool)

@@ -9,8 +9,8 @@ import pytest
 import scipy.linalg
 
 from tf2jax_lite.federated import aggregators as agg
-from tf2jax_lite.federated.aggregators.hadamard import rotate, rotate_back, walsh_hadamard
-from tf2jax_lite.federated.templates.process import ClientUpdates
+from tf2jax_lite.federated.aggregators.compression import rotate, rotate_back, walsh_hadamard
+from tf2jax_lite.learning.process import ClientUpdates
 
 from .cohort import MASK, TEMPLATE, aggregate, flat, make, vector
 

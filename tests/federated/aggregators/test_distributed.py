@@ -10,8 +10,8 @@ from scipy import stats
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import aggregators as agg
-from tf2jax_lite.federated.aggregators import distributed
-from tf2jax_lite.federated.templates.process import ClientUpdates
+from tf2jax_lite.federated.aggregators import secure as distributed
+from tf2jax_lite.learning.process import ClientUpdates
 
 TEMPLATE = {"a": jax.ShapeDtypeStruct((3, 5), jnp.float32), "b": jax.ShapeDtypeStruct((4,), jnp.float32)}
 N = 6

@@ -9,11 +9,11 @@ import pytest
 from tf2jax_lite import federated as fed
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import aggregators as agg
-from tf2jax_lite.federated import data
-from tf2jax_lite.federated.aggregators import entropy
-from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile
-from tf2jax_lite.federated.simulation.states import state_arrays
-from tf2jax_lite.federated.templates.compose import round_keys
+from tf2jax_lite.federated.aggregators import privacy as entropy
+from tf2jax_lite.federated.compose import round_keys
+from tf2jax_lite.learning import data
+from tf2jax_lite.learning.checkpoints import CheckpointFile
+from tf2jax_lite.learning.states import state_arrays
 
 
 def test_the_cipher_is_rfc_8439s():

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tf2jax_lite.federated import aggregators as agg
-from tf2jax_lite.federated.templates.process import ClientUpdates
+from tf2jax_lite.learning.process import ClientUpdates
 
 from .cohort import TEMPLATE, N, make
 

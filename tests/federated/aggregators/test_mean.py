@@ -10,7 +10,7 @@ import pytest
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import aggregators as agg
 from tf2jax_lite.federated.aggregators.base import row_norms
-from tf2jax_lite.federated.templates.process import ClientUpdates
+from tf2jax_lite.learning.process import ClientUpdates
 
 from .cohort import MASK, TEMPLATE, N, aggregate, flat, make, vector
 

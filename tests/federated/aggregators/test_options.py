@@ -8,7 +8,7 @@ import pytest
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import aggregators as agg
-from tf2jax_lite.federated.templates.process import ClientUpdates
+from tf2jax_lite.learning.process import ClientUpdates
 
 UPDATE = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
 UPDATES = ClientUpdates({"a": UPDATE}, np.ones(7, np.float32), np.ones(7, bool), np.arange(7))

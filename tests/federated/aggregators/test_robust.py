@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tf2jax_lite.federated import aggregators as agg
-from tf2jax_lite.federated.templates.process import ClientUpdates
+from tf2jax_lite.learning.process import ClientUpdates
 
 from .cohort import MASK, TEMPLATE, aggregate, flat, make, vector
 

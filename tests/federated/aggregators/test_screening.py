@@ -8,7 +8,7 @@ import pytest
 
 from tf2jax_lite import federated as fed
 from tf2jax_lite.federated import aggregators as agg
-from tf2jax_lite.federated.templates.process import ClientUpdates
+from tf2jax_lite.learning.process import ClientUpdates
 
 TEMPLATE = {"w": jax.ShapeDtypeStruct((3,), jnp.float32)}
 GOOD = ([1.0, 2.0, 3.0], [2.0, 0.0, 1.0], [0.5, 1.0, 1.0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tf2jax_lite.federated import aggregators as agg
-from tf2jax_lite.federated.templates.process import ClientUpdates
+from tf2jax_lite.learning.process import ClientUpdates
 
 from .cohort import MASK, TEMPLATE, N, aggregate, flat, make, vector
 

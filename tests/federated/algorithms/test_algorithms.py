@@ -19,17 +19,18 @@ from tf2jax_lite.federated import aggregators as agg
 from tf2jax_lite.federated.algorithms.agnostic import build_agnostic_fed_avg
 from tf2jax_lite.federated.algorithms.cluster_init import kmeans_init
 from tf2jax_lite.federated.algorithms.fed_avg import (
+    build_fed_opt,
     build_fed_prox,
     build_fed_sgd,
     build_unweighted_fed_avg,
     build_weighted_fed_avg,
+    server_optimizer,
 )
-from tf2jax_lite.federated.algorithms.fed_opt import build_fed_opt, server_optimizer
 from tf2jax_lite.federated.algorithms.hyp_cluster import build_hyp_cluster
 from tf2jax_lite.federated.algorithms.kmeans import build_fed_kmeans
 from tf2jax_lite.federated.algorithms.mime import build_mime, build_mime_lite
 from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
-from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.learning.data import ClientDataset, ShuffleRepeatBatchHParams
 
 SIZE = 10
 CLIENTS = workload.make_clients(6, seed=2, low=5, high=33, shape=(6,), classes=4)

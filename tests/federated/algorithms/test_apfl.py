@@ -10,7 +10,7 @@ import tf2jax_lite.federated as fed
 from tests.federated import workload
 from tests.federated.workload import Logistic, batches, tree, weighted_mean
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.federated.simulation.states import restored_state, state_arrays
+from tf2jax_lite.learning.states import restored_state, state_arrays
 
 CLIENTS = workload.make_clients(3, seed=6, low=5, high=9, shape=(6,), classes=4)
 LR, SIZE, START = 0.4, 4, 0.3

@@ -10,7 +10,7 @@ from tests.federated import workload
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import MeanFactory, ZeroingFactory
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
-from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.learning.data import ClientDataset, ShuffleRepeatBatchHParams
 
 SMALL = workload.make_clients(12, seed=1, low=3, high=50, shape=(6,), classes=4)
 IN_ORDER = ShuffleRepeatBatchHParams(batch_size=10, skip_shuffle=True, fill_remainder=False)

@@ -8,9 +8,9 @@ import pytest
 
 from tf2jax_lite import federated as fed
 from tf2jax_lite.federated import aggregators as agg
-from tf2jax_lite.federated.data import BatchHParams, ClientDataset
-from tf2jax_lite.federated.metrics import MeanStat, SumStat
-from tf2jax_lite.federated.models.model import TrainOutput, evaluate_model
+from tf2jax_lite.learning.data import BatchHParams, ClientDataset
+from tf2jax_lite.learning.metrics import MeanStat, SumStat
+from tf2jax_lite.learning.model import TrainOutput, evaluate_model
 
 HALVES = [jnp.bfloat16, jnp.float16]
 ONE = BatchHParams(1)

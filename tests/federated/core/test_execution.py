@@ -7,7 +7,8 @@ import pytest
 fl = pytest.importorskip("federated_language")
 
 from tf2jax_lite.errors import FederatedTypeError  # noqa: E402
-from tf2jax_lite.federated import core, data  # noqa: E402
+from tf2jax_lite.federated import core  # noqa: E402
+from tf2jax_lite.learning import data  # noqa: E402
 
 F32 = np.float32
 CLIENTS_F32 = fl.FederatedType(F32, fl.CLIENTS)

@@ -14,9 +14,9 @@ import optax
 import pytest
 
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
-from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.execution.cpu_pool import Arena, Programs, Workers
-from tf2jax_lite.federated.models.sources import create_model_from_fn
+from tf2jax_lite.learning.data import ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.learning.sources import create_model_from_fn
 
 
 def zero() -> Any:

@@ -22,7 +22,7 @@ if {processes} > 1:
 import numpy as np, optax
 from tests.federated import workload
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
-from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.learning.data import ClientDataset, ShuffleRepeatBatchHParams
 assert len(jax.devices()) == {devices} * {processes}
 process = build_weighted_fed_avg(
     workload.jax_logistic(6, 4),

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tf2jax_lite.federated import data
-from tf2jax_lite.federated.aggregators.mean import MeanFactory
-from tf2jax_lite.federated.models.losses import named_loss
-from tf2jax_lite.federated.models.model import TrainOutput
-from tf2jax_lite.federated.models.sources import create_model_from_fn
-from tf2jax_lite.federated.templates.client_work import build_model_delta_client_work
-from tf2jax_lite.federated.templates.process import ModelWeights
+from tf2jax_lite.federated.aggregators.base import MeanFactory
+from tf2jax_lite.federated.client_work import build_model_delta_client_work
+from tf2jax_lite.learning import data
+from tf2jax_lite.learning.losses import named_loss
+from tf2jax_lite.learning.model import TrainOutput
+from tf2jax_lite.learning.process import ModelWeights
+from tf2jax_lite.learning.sources import create_model_from_fn
 
 ROUNDS = 3
 BATCHING = data.ShuffleRepeatBatchHParams(batch_size=8, num_epochs=2, seed=5, fill_remainder=False)

@@ -23,11 +23,10 @@ from flwr.serverapp.strategy import (
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import flower
 from tf2jax_lite.federated.aggregators import CoordinateMedianFactory, UnweightedMeanFactory
-from tf2jax_lite.federated.models.model import evaluate_model
-from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile
-from tf2jax_lite.federated.templates.blocks import build_add_finalizer, build_apply_optimizer_finalizer
-from tf2jax_lite.federated.templates.compose import compose_learning_process
-from tf2jax_lite.federated.templates.process import ModelWeights
+from tf2jax_lite.federated.compose import build_add_finalizer, build_apply_optimizer_finalizer, compose_learning_process
+from tf2jax_lite.learning.checkpoints import CheckpointFile
+from tf2jax_lite.learning.model import evaluate_model
+from tf2jax_lite.learning.process import ModelWeights
 
 from . import apps
 

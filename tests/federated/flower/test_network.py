@@ -21,8 +21,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from tf2jax_lite.federated import flower
-from tf2jax_lite.federated.templates.blocks import build_add_finalizer
-from tf2jax_lite.federated.templates.compose import compose_learning_process
+from tf2jax_lite.federated.compose import build_add_finalizer, compose_learning_process
 
 from . import apps
 
@@ -63,7 +62,7 @@ import numpy as np
 
 from tests.federated.flower import apps, test_network
 from tf2jax_lite.federated import flower
-from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile
+from tf2jax_lite.learning.checkpoints import CheckpointFile
 
 NODES = int(os.environ["FLAPP_NODES"])
 

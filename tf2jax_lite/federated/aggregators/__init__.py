@@ -3,27 +3,32 @@
 Entries: the factories exported here; ``factory.create(template)`` returns an `AggregationProcess`.
 
 Read in this order:
-  base: the factory's interface, arithmetic over stacked clients, stages before an aggregation.
-  mean, robust, geometric: sums, means, medians, and rules against Byzantine clients.
-  clipping, quantile, screening: bounds on updates, and the exclusion of unusable ones.
-  codecs, hadamard, compression: messages of few bits.
-  privacy, entropy, accounting: differential privacy, keys of its noise, and its cost.
-  secure, distributed: secure sums, and both together.
+  base: the factory's interface, arithmetic over stacked clients, stages before an aggregation, sums and means.
+  robust: medians, and rules against Byzantine clients.
+  clipping: bounds on updates, and the exclusion of unusable ones.
+  compression: messages of few bits.
+  privacy: differential privacy, keys of its noise, and its cost.
+  secure: secure sums, also with distributed differential privacy.
   recommended: combinations with good defaults.
 
 Must not import `algorithms`, `running` or `flower`.
 """
 
-from tf2jax_lite.federated.aggregators.accounting import gaussian_epsilon, gaussian_noise_multiplier
-from tf2jax_lite.federated.aggregators.base import Factory
+from tf2jax_lite.federated.aggregators.base import Factory, MeanFactory, SumFactory, UnweightedMeanFactory
 from tf2jax_lite.federated.aggregators.clipping import (
     ClippingFactory,
+    PrivateQuantileEstimationProcess,
+    QuantileEstimation,
+    ScreeningFactory,
     ZeroingFactory,
     clipping_factory,
+    finite_clients,
+    screen_updates,
     zeroing_factory,
 )
-from tf2jax_lite.federated.aggregators.codecs import (
+from tf2jax_lite.federated.aggregators.compression import (
     Codec,
+    CompressionFactory,
     Drive,
     EliasGamma,
     RotatedUniformQuantizer,
@@ -31,12 +36,12 @@ from tf2jax_lite.federated.aggregators.codecs import (
     TopK,
     UniformQuantizer,
 )
-from tf2jax_lite.federated.aggregators.compression import CompressionFactory
-from tf2jax_lite.federated.aggregators.distributed import DistributedDpSumFactory
-from tf2jax_lite.federated.aggregators.geometric import GeometricMedianFactory
-from tf2jax_lite.federated.aggregators.mean import MeanFactory, SumFactory, UnweightedMeanFactory
-from tf2jax_lite.federated.aggregators.privacy import DifferentiallyPrivateFactory, adaptive_clip_noise_params
-from tf2jax_lite.federated.aggregators.quantile import PrivateQuantileEstimationProcess, QuantileEstimation
+from tf2jax_lite.federated.aggregators.privacy import (
+    DifferentiallyPrivateFactory,
+    adaptive_clip_noise_params,
+    gaussian_epsilon,
+    gaussian_noise_multiplier,
+)
 from tf2jax_lite.federated.aggregators.recommended import (
     compression_aggregator,
     ddp_secure_aggregator,
@@ -45,9 +50,13 @@ from tf2jax_lite.federated.aggregators.recommended import (
     robust_aggregator,
     secure_aggregator,
 )
-from tf2jax_lite.federated.aggregators.robust import CoordinateMedianFactory, KrumFactory, TrimmedMeanFactory
-from tf2jax_lite.federated.aggregators.screening import ScreeningFactory, finite_clients, screen_updates
-from tf2jax_lite.federated.aggregators.secure import SecureSumFactory
+from tf2jax_lite.federated.aggregators.robust import (
+    CoordinateMedianFactory,
+    GeometricMedianFactory,
+    KrumFactory,
+    TrimmedMeanFactory,
+)
+from tf2jax_lite.federated.aggregators.secure import DistributedDpSumFactory, SecureSumFactory
 
 __all__ = [
     "ClippingFactory",

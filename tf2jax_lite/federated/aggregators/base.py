@@ -1,4 +1,10 @@
-"""The interface of factories, arithmetic over clients' rows, and stages."""
+"""Common parts of aggregators, and sums and means of clients' updates.
+
+One client must neither end nor ruin a training: a result that is not finite, or so large that a sum of such overflows,
+is left out, and an aggregate that is not finite changes nothing.
+
+See tff.aggregators.{SumFactory, MeanFactory, UnweightedMeanFactory}.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +13,94 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from tf2jax_lite.federated._utils.screening import all_finite, chosen, usable_clients
-from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
+from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, Guarantee, MeasuredProcessOutput, PyTree
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.xla_cpu.reductions import reduce_axes
 
-PyTree = Any
+_ROUNDING = 1e-4  # closer values are rounded to the integer: in floating point, 0.07 * 100 is just above 7
+
+
+def share_up(fraction: float, number: Any) -> Any:
+    """Return ``fraction * number`` rounded up, int64; ``number`` is an int or array."""
+    return np.ceil(np.asarray(number) * float(fraction) - _ROUNDING).astype(np.int64)
+
+
+def share_down(fraction: float, number: Any) -> Any:
+    """Return ``fraction * number`` rounded down, int64; ``number`` is an int or array."""
+    return np.floor(np.asarray(number) * float(fraction) + _ROUNDING).astype(np.int64)
+
+
+# Beyond these a result is not usable. 2**31 clients' products of both, and squares of either, are finite in float32.
+_MAX_EXPONENT = 61
+MAX_WEIGHT = 2.0**31
+_PARTS = 16  # of a leaf, in the search for values that are not usable
+
+
+def usable_rows(tree: PyTree, rows: int, bounded: bool = True) -> Any:
+    """Return which rows can be summed, bool (rows,).
+
+    All of their floats are finite, and of a magnitude below 2**61 if ``bounded``.
+    """
+    found = jnp.ones((rows,), bool)
+    for leaf in jax.tree.leaves(tree):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact) and leaf.size:
+            # A number beyond the bound overflows in the product, and x - x is 0, or NaN for a value that is not finite.
+            # The sum of equal parts runs in vector registers; XLA's CPU backend takes several times as long for a sum
+            # along an axis, so that comes last, over reduced data.
+            flat = leaf.reshape(rows, -1)
+            if bounded:
+                flat = flat * jnp.asarray(2.0 ** max(jnp.finfo(leaf.dtype).maxexp - _MAX_EXPONENT, 0), leaf.dtype)
+            zeros = flat - flat
+            parts = min(_PARTS, flat.shape[1])
+            size = flat.shape[1] // parts
+            total = sum(zeros[:, i * size : (i + 1) * size] for i in range(parts))
+            found &= jnp.sum(total, axis=1) == 0
+            found &= jnp.sum(zeros[:, parts * size :], axis=1) == 0
+    return found
+
+
+def usable_weights(weight: Any) -> Any:
+    """Return whether clients' weights are numbers from 0 to `MAX_WEIGHT`."""
+    return (weight >= 0) & (weight <= MAX_WEIGHT)
+
+
+def usable_clients(update: PyTree, weight: Any, more: PyTree = (), bounded: bool = True) -> Any:
+    """Return which clients' results can be aggregated, bool (n,).
+
+    Args:
+      update: pytree with leaves (n, ...).
+      weight: (n,), the clients' weights in the mean.
+      more: pytree with leaves (n, ...) of the clients' other results.
+      bounded: whether updates' magnitudes are bounded; not where the aggregation bounds their influence itself.
+    """
+    weight = jnp.asarray(weight)
+    n = weight.shape[0]
+    return usable_weights(weight) & usable_rows(update, n, bounded) & usable_rows(more, n)
+
+
+def remains_finite(old: PyTree, new: PyTree) -> Any:
+    """Return whether all numbers are finite in ``new`` that are in ``old``, ()."""
+    found = jnp.bool_(True)
+    for before, after in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True):
+        if jnp.issubdtype(jnp.result_type(after), jnp.inexact):
+            found &= ~jnp.any(jnp.isfinite(before) & ~jnp.isfinite(after))
+    return found
+
+
+def all_finite(tree: PyTree) -> Any:
+    """Return bool (): whether all numbers are finite."""
+    return remains_finite(jax.tree.map(jnp.zeros_like, tree), tree)
+
+
+def chosen(use: Any, new: PyTree, old: PyTree) -> PyTree:
+    """Return ``new`` where ``use`` (), else ``old``."""
+    return jax.tree.map(lambda n, o: n if n is o else jnp.where(use, n, o), new, old)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,3 +336,92 @@ def before(stage: Stage, inner: AggregationProcess, name: str) -> AggregationPro
         merge=merge,
         report=report,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class SumFactory(Factory):
+    """The sum of updates; weights are ignored.
+
+    Integer leaves are summed exactly (modulo their dtype).
+    """
+
+    def create(self, template: Any) -> AggregationProcess:
+        """See `Factory.create`."""
+        wide = jax.tree.map(
+            lambda t: jax.ShapeDtypeStruct(
+                t.shape, jnp.promote_types(t.dtype, jnp.float32) if jnp.issubdtype(t.dtype, jnp.floating) else t.dtype
+            ),
+            template,
+        )
+
+        def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
+            del state, key
+            kept = keep_rows(updates.update, updates.mask)
+            return jax.tree.map(lambda a, x: a + sum_rows(x, a.dtype), accumulator, kept)
+
+        # A sum of nothing tells nothing.
+        guarantees = frozenset() if jax.tree.leaves(template) else frozenset(get_args(Guarantee))
+        return AggregationProcess(
+            guarantees=guarantees,
+            initialize=lambda: (),
+            zero=lambda state, num_clients: jax.tree.map(lambda t: np.zeros(t.shape, t.dtype), wide),
+            accumulate=accumulate,
+            merge=lambda a, b: jax.tree.map(jnp.add, a, b),
+            report=lambda state, accumulator, key: MeasuredProcessOutput((), cast_like(accumulator, template), {}),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanFactory(Factory):
+    """The weighted mean of updates.
+
+    Zero if the weights are zero, so a round without clients changes nothing.
+
+    Attributes:
+      value_sum_factory: how updates times weights are summed; `SumFactory` by default.
+    """
+
+    value_sum_factory: Factory | None = None
+    weighted = True
+
+    def create(self, template: Any) -> AggregationProcess:
+        """See `Factory.create`."""
+        wide = float_template(template, type(self).__name__)
+        inner = as_aggregator(self.value_sum_factory or SumFactory(), wide)
+        if self.weighted and inner.refuses_weights:
+            raise InputError(
+                f"MeanFactory: {inner.refuses_weights}, and a weighted mean does not. Use UnweightedMeanFactory."
+            )
+
+        def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
+            given = updates.weight if self.weighted else jnp.ones(updates.mask.shape, jnp.float32)
+            weight = jnp.where(updates.mask, given, 0).astype(jnp.float32)
+            update = scale_rows(updates.update, weight) if self.weighted else updates.update
+            scaled = updates._replace(update=cast_like(update, wide))
+            return accumulator[0] + jnp.sum(weight), inner.accumulate(state, accumulator[1], scaled, key)
+
+        def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:
+            total, found = accumulator[0], inner.report(state, accumulator[1], key)
+            safe = jnp.where(total > 0, total, 1.0)
+            mean = jax.tree.map(lambda x: jnp.where(total > 0, x / safe.astype(x.dtype), 0), found.result)
+            measured = {"mean_value": found.measurements} if found.measurements else {}
+            return MeasuredProcessOutput(found.state, cast_like(mean, template), measured)
+
+        return dataclasses.replace(
+            inner,
+            zero=lambda state, num_clients: (np.float32(0), inner.zero(state, num_clients)),
+            accumulate=accumulate,
+            merge=lambda a, b: (a[0] + b[0], inner.merge(a[1], b[1])),
+            report=report,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class UnweightedMeanFactory(MeanFactory):
+    """The mean of updates; weights are ignored. Without any client it is zero.
+
+    Attributes:
+      value_sum_factory: the sum of the updates.
+    """
+
+    weighted = False

@@ -1,4 +1,7 @@
-"""Clipping and zeroing of updates by their norm.
+"""Clip, zero and screen clients' updates, at fixed norms or at private quantiles.
+
+Sources: Andrew et al. 2021, "Differentially Private Learning with Adaptive Clipping";
+tff.aggregators.PrivateQuantileEstimationProcess.
 
 See tff.aggregators.{clipping_factory, zeroing_factory}.
 """
@@ -6,27 +9,115 @@ See tff.aggregators.{clipping_factory, zeroing_factory}.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
+import jax
 import jax.numpy as jnp
 
-from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators.base import (
     Factory,
+    MeanFactory,
     Stage,
     as_aggregator,
     before,
     float_template,
     keep_rows,
     row_norms,
+    rows,
     scale_rows,
+    usable_rows,
+    usable_weights,
 )
-from tf2jax_lite.federated.aggregators.mean import MeanFactory
-from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
-from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates
+from tf2jax_lite.learning.checks import check_number
+from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates
 from tf2jax_lite.support.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantileEstimation:
+    """Follows a quantile by geometric steps.
+
+    ``estimate *= exp(-learning_rate * (share below it - target))``.
+
+    Attributes:
+      initial_estimate: where it starts, above 0.
+      target_quantile: the share of clients whose norms are to be at most the estimate, in [0, 1].
+      learning_rate: the size of steps, above 0; 0.2 is the paper's.
+      multiplier: the bound is the estimate times this, 0 or more ...
+      increment: ... plus this, 0 or more.
+      below_estimate_stddev: standard deviation of Gaussian noise on the number of clients at most at the estimate
+        (each counts as one half up or down, so the sensitivity is one half); 0 for none.
+      clients_per_round: the divisor of that number. None: the number of participants; with noise it must be given,
+        since the number itself would tell something.
+    """
+
+    initial_estimate: float = 1.0
+    target_quantile: float = 0.5
+    learning_rate: float = 0.2
+    multiplier: float = 1.0
+    increment: float = 0.0
+    below_estimate_stddev: float = 0.0
+    clients_per_round: float | None = None
+
+    def __post_init__(self) -> None:
+        check = functools.partial(check_number, "QuantileEstimation")
+        check("initial_estimate", self.initial_estimate, above=0)
+        check("target_quantile", self.target_quantile, least=0, most=1)
+        check("learning_rate", self.learning_rate, above=0)
+        check("multiplier", self.multiplier, least=0)
+        check("increment", self.increment, least=0)
+        check("below_estimate_stddev", self.below_estimate_stddev, least=0)
+        if self.clients_per_round is not None:
+            check("clients_per_round", self.clients_per_round, above=0)
+        if self.below_estimate_stddev and not self.clients_per_round:
+            raise InputError("QuantileEstimation: with below_estimate_stddev, give clients_per_round.")
+
+    @classmethod
+    def no_noise(
+        cls,
+        initial_estimate: float,
+        target_quantile: float,
+        learning_rate: float,
+        multiplier: float = 1.0,
+        increment: float = 0.0,
+    ) -> Self:
+        """Return an estimation without noise.
+
+        See tff.aggregators.PrivateQuantileEstimationProcess.no_noise.
+        """
+        return cls(initial_estimate, target_quantile, learning_rate, multiplier, increment)
+
+    def initialize(self) -> Any:
+        """Return the state: the estimate, float32 ()."""
+        return jnp.asarray(self.initial_estimate, jnp.float32)
+
+    def bound(self, state: Any) -> Any:
+        """Return the norm that the estimate stands for, float32 ()."""
+        return state * self.multiplier + self.increment
+
+    def next(self, state: Any, below: Any, total: Any, key: Any) -> Any:
+        """Return the state after a round.
+
+        Args:
+          state: the estimate.
+          below: how many clients were at most at the estimate, ().
+          total: how many clients there were, (). Without any the estimate stays, unless ``clients_per_round`` is set.
+          key: a JAX key, for noise.
+        """
+        count = below.astype(jnp.float32) - 0.5 * total
+        if self.below_estimate_stddev:
+            count += self.below_estimate_stddev * jax.random.normal(key, (), jnp.float32)
+        number = jnp.asarray(self.clients_per_round or jnp.maximum(total, 1), jnp.float32)
+        share = count / number + 0.5
+        stepped = state * jnp.exp(-self.learning_rate * (share - self.target_quantile))
+        return stepped if self.clients_per_round else jnp.where(total > 0, stepped, state)
+
+
+PrivateQuantileEstimationProcess = QuantileEstimation  # TFF's name
+
 
 Norm = float | QuantileEstimation
 
@@ -152,12 +243,97 @@ class ZeroingFactory(Factory):
 
 
 def clipping_factory(clipping_norm: Norm, inner_agg_factory: Factory | None = None) -> ClippingFactory:
-    """Return a `ClippingFactory`. See tff.aggregators.clipping_factory."""
+    """Return a `ClippingFactory`. See tff.aggregators.clipping_factory.
+
+    Args:
+      clipping_norm: the norm, or a `QuantileEstimation` that adapts it.
+      inner_agg_factory: the aggregation of the updates.
+    """
     return ClippingFactory(clipping_norm, MeanFactory() if inner_agg_factory is None else inner_agg_factory)
 
 
 def zeroing_factory(
     zeroing_norm: Norm, inner_agg_factory: Factory | None = None, *, norm_order: float = math.inf
 ) -> ZeroingFactory:
-    """Return a `ZeroingFactory`. See tff.aggregators.zeroing_factory."""
+    """Return a `ZeroingFactory`. See tff.aggregators.zeroing_factory.
+
+    Args:
+      zeroing_norm: the norm, or a `QuantileEstimation` that adapts it.
+      inner_agg_factory: the aggregation of the updates.
+      norm_order: 1, 2 or ``math.inf``.
+    """
     return ZeroingFactory(zeroing_norm, MeanFactory() if inner_agg_factory is None else inner_agg_factory, norm_order)
+
+
+def finite_clients(update: Any) -> Any:
+    """Return for each client whether its update can be summed, bool (n,).
+
+    Every number is finite, and of a magnitude below 2**61. Leaves have shape (n, ...).
+
+    Args:
+      update: of all clients, which the first axis counts.
+    """
+    return usable_rows(update, jax.tree.leaves(update)[0].shape[0])
+
+
+def screen_updates(updates: ClientUpdates, num_examples: Any = None, present: Any = None) -> tuple[ClientUpdates, Any]:
+    """Mask clients without a usable update.
+
+    These dropped out, have no data, or sent values that are not usable: not finite, of a magnitude of 2**61 or more, or
+    a weight that is not from 0 to 2**31. Each kind is counted, the last as num_non_finite.
+
+    Args:
+      updates: the updates; ``mask`` is False where nothing came from a client.
+      num_examples: how many examples each client has, (n,); a client without any is empty. By default its weight.
+      present: bool (n,), False for padding of the cohort. By default all are, so padding counts as dropped.
+
+    Returns:
+      ``(updates, counts)``: the updates with a smaller mask, and with zeros for masked rows; int32 counts
+      num_clients, num_dropped, num_empty, num_non_finite, num_aggregated, of which the first is the sum of the others.
+    """
+    n = updates.mask.shape
+    present = jnp.ones(n, bool) if present is None else jnp.asarray(present, bool)
+    came = updates.mask & present
+    empty = came & (jnp.asarray(updates.weight if num_examples is None else num_examples) == 0)
+    usable = finite_clients(updates.update) & usable_weights(jnp.asarray(updates.weight))
+    mask = came & ~empty & usable
+    kinds = {
+        "num_clients": present,
+        "num_dropped": present & ~came,
+        "num_empty": empty,
+        "num_non_finite": came & ~empty & ~usable,
+        "num_aggregated": mask,
+    }
+
+    def keep(x: Any) -> Any:
+        return jnp.where(rows(mask, x), x, jnp.zeros((), x.dtype))
+
+    screened = updates._replace(
+        update=jax.tree.map(keep, updates.update), weight=keep(jnp.asarray(updates.weight)), mask=mask
+    )
+    return screened, {name: jnp.sum(kind, dtype=jnp.int32) for name, kind in kinds.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class ScreeningFactory(Factory):
+    """Aggregates updates that pass `screen_updates`, and measures its counts.
+
+    Padding counts as dropped.
+
+    Attributes:
+      inner_agg_factory: the aggregation of the rest; the weighted mean by default.
+    """
+
+    inner_agg_factory: Factory = dataclasses.field(default_factory=MeanFactory)
+    _screens = ""
+
+    def create(self, template: Any) -> AggregationProcess:
+        """See `Factory.create`."""
+        names = ("num_clients", "num_dropped", "num_empty", "num_non_finite", "num_aggregated")
+        stage = Stage(
+            initialize=lambda: (),
+            zero=lambda: {name: jnp.zeros((), jnp.int32) for name in names},
+            transform=lambda state, updates, key: screen_updates(updates),
+            finish=lambda state, tally, key: (state, tally),
+        )
+        return before(stage, as_aggregator(self.inner_agg_factory, template), "screening")

@@ -8,15 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tf2jax_lite.federated.aggregators.base import Factory
-from tf2jax_lite.federated.aggregators.clipping import ClippingFactory, ZeroingFactory
-from tf2jax_lite.federated.aggregators.codecs import Codec, EliasGamma, UniformQuantizer
-from tf2jax_lite.federated.aggregators.compression import CompressionFactory
-from tf2jax_lite.federated.aggregators.distributed import DistributedDpSumFactory
-from tf2jax_lite.federated.aggregators.mean import MeanFactory, SumFactory, UnweightedMeanFactory
+from tf2jax_lite.federated.aggregators.base import Factory, MeanFactory, SumFactory, UnweightedMeanFactory
+from tf2jax_lite.federated.aggregators.clipping import ClippingFactory, QuantileEstimation, ZeroingFactory
+from tf2jax_lite.federated.aggregators.compression import Codec, CompressionFactory, EliasGamma, UniformQuantizer
 from tf2jax_lite.federated.aggregators.privacy import DifferentiallyPrivateFactory, adaptive_clip_noise_params
-from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
-from tf2jax_lite.federated.aggregators.secure import SecureSumFactory
+from tf2jax_lite.federated.aggregators.secure import DistributedDpSumFactory, SecureSumFactory
 
 _MOST_UNCOMPRESSED = 20_000  # numbers of a tensor that is sent as it is
 
@@ -56,6 +52,11 @@ def robust_aggregator(*, zeroing: bool = True, clipping: bool = True, weighted: 
     """Return a mean of updates with adaptive zeroing and clipping.
 
     See tff.learning.robust_aggregator.
+
+    Args:
+      zeroing: put zeros for updates beyond an adaptive norm first.
+      clipping: clip updates to an adaptive norm.
+      weighted: take the weighted mean.
     """
     return _around(_mean(weighted), zeroing, clipping)
 
@@ -107,6 +108,11 @@ def dp_aggregator(noise_multiplier: float, clients_per_round: float, *, zeroing:
 
     See tff.learning.dp_aggregator. Unlike TFF's, the count from which the zeroing norm follows has noise, too:
     ``noise_multiplier`` covers all.
+
+    Args:
+      noise_multiplier: standard deviation of the noise, divided by the clipping norm.
+      clients_per_round: the expected number of clients in a cohort.
+      zeroing: put zeros for updates beyond an adaptive norm first.
     """
 
     def adaptive(noise: float) -> Factory:
@@ -147,6 +153,12 @@ def ddp_secure_aggregator(
 
     See tff.learning.ddp_secure_aggregator and `DistributedDpSumFactory`. Clipping follows the median norm, from 0.1.
     For zeroing see `dp_aggregator`.
+
+    Args:
+      noise_multiplier: standard deviation of the noise, divided by the clipping norm.
+      expected_clients_per_round: the number of clients that add noise.
+      bits: of the integers that are summed.
+      zeroing: put zeros for updates beyond an adaptive norm first.
     """
 
     def adaptive(noise: float) -> Factory:

@@ -3,11 +3,11 @@
 Entries: the ``build_*`` functions exported here; each returns a learning process.
 
 Read in this order:
-  fed_avg, fed_opt: federated averaging, FedProx, FedSGD; adaptive server optimizers.
+  fed_avg: federated averaging, FedProx, FedSGD, FedOpt; keywords with the names of TFF.
   scaffold, mime, agnostic, apfl: algorithms with state beyond the weights.
   hyp_cluster, cluster_init, kmeans: several models or centers at once.
   recon: a model whose local part clients reconstruct in each round.
-  jax_averaging: averaging of a plain JAX loss, as in TensorFlow Federated. tff_keywords: its names of keywords.
+  jax_averaging: averaging of a plain JAX loss, as in TensorFlow Federated.
 
 Must not import `training`, `flower` or `core`.
 """
@@ -16,6 +16,7 @@ from tf2jax_lite.federated.algorithms.agnostic import build_agnostic_fed_avg
 from tf2jax_lite.federated.algorithms.apfl import apfl_model_weights, build_apfl
 from tf2jax_lite.federated.algorithms.cluster_init import kmeans_init
 from tf2jax_lite.federated.algorithms.fed_avg import (
+    build_fed_opt,
     build_fed_prox,
     build_fed_sgd,
     build_unweighted_fed_avg,
@@ -25,7 +26,6 @@ from tf2jax_lite.federated.algorithms.fed_avg import (
     build_weighted_fed_avg_with_optimizer_schedule,
     build_weighted_fed_prox,
 )
-from tf2jax_lite.federated.algorithms.fed_opt import build_fed_opt, server_optimizer
 from tf2jax_lite.federated.algorithms.hyp_cluster import build_hyp_cluster
 from tf2jax_lite.federated.algorithms.jax_averaging import build_jax_federated_averaging_process
 from tf2jax_lite.federated.algorithms.kmeans import build_fed_kmeans
@@ -38,6 +38,7 @@ from tf2jax_lite.federated.algorithms.mime import (
 )
 from tf2jax_lite.federated.algorithms.recon import build_fed_recon, build_fed_recon_eval
 from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
+from tf2jax_lite.learning.optimizers import server_optimizer
 
 __all__ = [
     "apfl_model_weights",

@@ -15,19 +15,23 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import MeanFactory, SumFactory
-from tf2jax_lite.federated.data import BatchHParams
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
+from tf2jax_lite.federated.compose import (
+    Finalizer,
+    LearningState,
+    Survey,
+    Surveyed,
+    check_optimizer,
+    compose_learning_process,
+)
 from tf2jax_lite.federated.execution.cohort import Batching
-from tf2jax_lite.federated.metrics import MASK_KEY, check_metrics
-from tf2jax_lite.federated.models.model import Model, model_per_example_loss
-from tf2jax_lite.federated.templates.blocks import Finalizer, check_optimizer
-from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork, build_model_delta_client_work
-from tf2jax_lite.federated.templates.compose import LearningState, Survey, Surveyed, compose_learning_process
-from tf2jax_lite.federated.templates.process import LearningProcess, MeasuredProcessOutput, ModelWeights
+from tf2jax_lite.learning.checks import check_number
+from tf2jax_lite.learning.data import BatchHParams
+from tf2jax_lite.learning.metrics import MASK_KEY, check_metrics
+from tf2jax_lite.learning.model import Model, model_per_example_loss, pads_batches
+from tf2jax_lite.learning.process import LearningProcess, MeasuredProcessOutput, ModelWeights, PyTree
 from tf2jax_lite.support.errors import InputError
-
-PyTree = Any
 
 
 class DomainState(NamedTuple):
@@ -91,7 +95,8 @@ def _survey_work(model: Model, domains: int, key_name: str) -> ClientWork:
     def client_final(state: Any, message: ModelWeights, carry: Any) -> ClientResult:
         return ClientResult(carry["sums"], jnp.float32(1), [], {}, carry["sums"]["count"])
 
-    return ClientWork(lambda: (), client_init, client_step, client_final, drops_fill=True)
+    pads = pads_batches(model)
+    return ClientWork(lambda: (), client_init, client_step, client_final, pads_batches=pads, drops_fill=True)
 
 
 def _training_work(model: Model, optimizer: Any, key_name: str, train_metrics: Any) -> ClientWork:

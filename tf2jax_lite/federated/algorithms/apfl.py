@@ -14,19 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import MeanFactory
-from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
-from tf2jax_lite.federated.metrics import Metric, check_metrics
-from tf2jax_lite.federated.models.cpu_rules import with_cpu_rules
-from tf2jax_lite.federated.models.model import Model, check_model, model_grad
-from tf2jax_lite.federated.templates.blocks import build_apply_optimizer_finalizer, check_optimizer
-from tf2jax_lite.federated.templates.by_client import ByClient
-from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork, build_model_delta_client_work
-from tf2jax_lite.federated.templates.compose import LearningState, compose_learning_process
-from tf2jax_lite.federated.templates.process import LearningProcess, ModelWeights
-
-PyTree = Any
+from tf2jax_lite.federated.algorithms.fed_avg import takes_tff_keywords
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
+from tf2jax_lite.federated.compose import (
+    LearningState,
+    build_apply_optimizer_finalizer,
+    check_optimizer,
+    compose_learning_process,
+)
+from tf2jax_lite.learning.checks import check_number
+from tf2jax_lite.learning.metrics import Metric, check_metrics
+from tf2jax_lite.learning.model import Model, check_model, model_grad, with_cpu_rules
+from tf2jax_lite.learning.process import LearningProcess, ModelWeights, PyTree
+from tf2jax_lite.learning.states import ByClient
 
 
 class ApflClientState(NamedTuple):

@@ -14,26 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tf2jax_lite.federated._utils.user_functions import immutable
-from tf2jax_lite.federated._utils.validation import check_key, check_number
 from tf2jax_lite.federated.aggregators import SumFactory
-from tf2jax_lite.federated.data import ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.execution import Cohort, CohortRunner, Execution
-from tf2jax_lite.federated.execution.backends import Context
-from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
-from tf2jax_lite.federated.execution.for_each_client import for_each_client
-from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Stat
-from tf2jax_lite.federated.models.model import (
-    Model,
-    check_model,
-    check_weights,
-    evaluate_model,
-    evaluate_stats,
-    examples_interact,
-    whole_weights,
-)
-from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.templates.compose import (
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.compose import (
     apply_non_trainable,
     check_state,
     first_predictions,
@@ -43,10 +26,24 @@ from tf2jax_lite.federated.templates.compose import (
     reusable,
     round_keys,
 )
-from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
+from tf2jax_lite.federated.execution import Cohort, CohortRunner, Execution
+from tf2jax_lite.federated.execution.backends import Context
+from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
+from tf2jax_lite.federated.execution.for_each_client import for_each_client
+from tf2jax_lite.learning.checks import check_key, check_number, immutable
+from tf2jax_lite.learning.data import ShuffleRepeatBatchHParams
+from tf2jax_lite.learning.metrics import MASK_KEY, MeanStat, Stat
+from tf2jax_lite.learning.model import (
+    Model,
+    check_model,
+    check_weights,
+    evaluate_model,
+    evaluate_stats,
+    pads_batches,
+    whole_weights,
+)
+from tf2jax_lite.learning.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
-
-PyTree = Any
 
 
 class EvalState(NamedTuple):
@@ -84,7 +81,7 @@ def evaluation_work(model: Model) -> ClientWork:
         client_step,
         lambda state, message, carry: ClientResult((), jnp.float32(1), [], carry),
         drops_fill=True,
-        pads_batches=lambda batch: not examples_interact(model, batch, training=False),
+        pads_batches=pads_batches(model, training=False),
     )
 
 

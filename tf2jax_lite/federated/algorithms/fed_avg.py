@@ -1,34 +1,67 @@
-"""Federated averaging and variants: one work, one mean, one optimizer.
+"""Federated averaging and its relatives: FedProx, FedSGD, FedOpt.
 
-Sources: McMahan et al. 2017 (FedAvg), Li et al. 2018 (FedProx), Reddi et al. 2020 (FedOpt);
-tff.learning.algorithms.build_weighted_fed_avg and its siblings.
+Sources: McMahan et al. 2017 (FedAvg), Li et al. 2018 (FedProx), Reddi et al. 2020 (FedOpt, "Adaptive Federated
+Optimization"); tff.learning.algorithms.build_weighted_fed_avg and its siblings.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import optax
 
-from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import MeanFactory, UnweightedMeanFactory
-from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
-from tf2jax_lite.federated.execution import Execution
-from tf2jax_lite.federated.execution.cohort import Batching
-from tf2jax_lite.federated.metrics import Metric, check_metrics
-from tf2jax_lite.federated.models.model import Model
-from tf2jax_lite.federated.templates.blocks import Distributor, build_apply_optimizer_finalizer
-from tf2jax_lite.federated.templates.client_work import (
+from tf2jax_lite.federated.client_work import (
     ClientOptimizer,
     ClientWeighting,
     build_fed_sgd_client_work,
     build_model_delta_client_work,
 )
-from tf2jax_lite.federated.templates.compose import LearningState, compose_learning_process
-from tf2jax_lite.federated.templates.process import LearningProcess
+from tf2jax_lite.federated.compose import (
+    Distributor,
+    LearningState,
+    build_apply_optimizer_finalizer,
+    compose_learning_process,
+)
+from tf2jax_lite.federated.execution import Execution
+from tf2jax_lite.federated.execution.cohort import Batching
+from tf2jax_lite.learning.checks import check_number
+from tf2jax_lite.learning.metrics import Metric, check_metrics
+from tf2jax_lite.learning.model import Model
+from tf2jax_lite.learning.optimizers import server_optimizer
+from tf2jax_lite.learning.process import LearningProcess
 from tf2jax_lite.support.errors import InputError
+
+R = TypeVar("R")
+_NAMES = {
+    "client_optimizer_fn": "client_optimizer",
+    "model_aggregator": "aggregator",
+    "model_distributor": "distributor",
+    "model_fn": "model",
+    "reconstruction_optimizer_fn": "reconstruction_optimizer",
+    "server_optimizer_fn": "server_optimizer",
+}
+
+
+def takes_tff_keywords(builder: Callable[..., R]) -> Callable[..., R]:
+    """Return a builder that takes TFF's keywords, too.
+
+    They are ``model_fn``, ``client_optimizer_fn``, ``server_optimizer_fn``, ``reconstruction_optimizer_fn``,
+    ``model_aggregator`` and ``model_distributor``; their values are those of this library's keywords.
+    """
+
+    @functools.wraps(builder)
+    def build(*args: Any, **kwargs: Any) -> R:
+        for theirs in _NAMES.keys() & kwargs.keys():
+            if _NAMES[theirs] in kwargs:
+                raise InputError(f"{builder.__name__}: {theirs} is TFF's name of {_NAMES[theirs]}; give one of them")
+            kwargs[_NAMES[theirs]] = kwargs.pop(theirs)
+        return builder(*args, **kwargs)
+
+    return build
 
 
 @takes_tff_keywords
@@ -106,7 +139,12 @@ def build_unweighted_fed_avg(
 ) -> LearningProcess[LearningState]:
     """Build federated averaging in which every client counts the same.
 
-    Arguments as for `build_weighted_fed_avg`.
+    Args:
+      model: the model.
+      client_optimizer: each client's optimizer, or a function of the round.
+      server_optimizer: applies the clients' mean change; SGD of rate 1 by default.
+      aggregator: of changes; the unweighted mean by default.
+      **options: as for `build_weighted_fed_avg`.
     """
     return build_weighted_fed_avg(
         model,
@@ -155,7 +193,14 @@ def build_unweighted_fed_prox(
 ) -> LearningProcess[LearningState]:
     """Build FedProx in which every client counts the same.
 
-    Arguments as for `build_weighted_fed_prox`. See tff.learning.algorithms.build_unweighted_fed_prox.
+    See tff.learning.algorithms.build_unweighted_fed_prox.
+
+    Args:
+      model: the model.
+      proximal_strength: factor of the squared distance from the server's weights.
+      client_optimizer: each client's optimizer, or a function of the round.
+      server_optimizer: applies the clients' mean change.
+      **options: as for `build_weighted_fed_avg`.
     """
     return build_unweighted_fed_avg(
         model, client_optimizer, server_optimizer, proximal_strength=proximal_strength, **options
@@ -194,7 +239,15 @@ def build_unweighted_fed_avg_with_optimizer_schedule(
     server_optimizer: optax.GradientTransformation | None = None,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Build `build_weighted_fed_avg_with_optimizer_schedule` with equal clients."""
+    """Build `build_weighted_fed_avg_with_optimizer_schedule` with equal clients.
+
+    Args:
+      model: the model.
+      client_learning_rate_fn: the clients' learning rate by round.
+      client_optimizer: a function of the learning rate.
+      server_optimizer: applies the clients' mean change.
+      **options: as for `build_weighted_fed_avg`.
+    """
     return build_unweighted_fed_avg(
         model, _scheduled(client_learning_rate_fn, client_optimizer), server_optimizer, **options
     )
@@ -243,3 +296,29 @@ def build_fed_sgd(
         finalizer=build_apply_optimizer_finalizer(server_optimizer or optax.sgd(0.1)),
         **options,
     )
+
+
+@takes_tff_keywords
+def build_fed_opt(
+    model: Model,
+    client_optimizer: ClientOptimizer,
+    optimizer: str | optax.GradientTransformation = "adam",
+    learning_rate: Any = 1e-2,
+    **options: Any,
+) -> LearningProcess[LearningState]:
+    """Build FedOpt: FedAvg with an adaptive optimizer at the server.
+
+    FedAdam, FedYogi, FedAdagrad and FedAvgM are its cases.
+
+    Args:
+      model: the model.
+      client_optimizer: see `build_weighted_fed_avg`.
+      optimizer: a name for `server_optimizer`, or an optax transformation.
+      learning_rate: of a named optimizer.
+      **options: see `build_weighted_fed_avg`.
+
+    Raises:
+      InputError: no such optimizer, or an option that does not fit.
+    """
+    server = server_optimizer(optimizer, learning_rate) if isinstance(optimizer, str) else optimizer
+    return build_weighted_fed_avg(model, client_optimizer, server, **options)

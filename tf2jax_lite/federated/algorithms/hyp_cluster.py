@@ -13,20 +13,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.federated._utils.validation import check_key, check_number
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.algorithms.cluster_init import loss_work
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
-from tf2jax_lite.federated.data import BatchHParams
+from tf2jax_lite.federated.compose import LearningState, by_name, check_state, reusable, round_keys
 from tf2jax_lite.federated.execution import CohortRunner
 from tf2jax_lite.federated.execution.backends import Context
 from tf2jax_lite.federated.execution.cohort import Batching, Entry, as_entries, cohort_of
-from tf2jax_lite.federated.models.model import Model
-from tf2jax_lite.federated.templates.compose import LearningState, by_name, check_state, reusable, round_keys
-from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
+from tf2jax_lite.learning.checks import check_key, check_number
+from tf2jax_lite.learning.data import BatchHParams
+from tf2jax_lite.learning.model import Model
+from tf2jax_lite.learning.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
-
-PyTree = Any
 
 
 class HypClusterState(NamedTuple):

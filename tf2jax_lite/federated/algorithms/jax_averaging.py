@@ -14,17 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
-from tf2jax_lite.federated.metrics import MeanStat
-from tf2jax_lite.federated.models.model import Model, TrainOutput
-from tf2jax_lite.federated.templates.blocks import build_add_finalizer
-from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.templates.compose import LearningState, compose_learning_process
-from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.compose import LearningState, build_add_finalizer, compose_learning_process
+from tf2jax_lite.learning.checks import check_number
+from tf2jax_lite.learning.metrics import MeanStat
+from tf2jax_lite.learning.model import Model, TrainOutput
+from tf2jax_lite.learning.process import LearningProcess, LearningProcessOutput, ModelWeights, PyTree
 from tf2jax_lite.support.errors import DataError, InputError
-
-PyTree = Any
 
 
 def _has_form(kind: Any) -> bool:

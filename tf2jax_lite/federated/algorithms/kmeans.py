@@ -12,22 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.federated._utils.validation import check_key, check_number
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.aggregators.base import as_aggregator
-from tf2jax_lite.federated.aggregators.entropy import aggregation_key
+from tf2jax_lite.federated.aggregators.privacy import aggregation_key
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.compose import check_state, keep_finite, round_keys
 from tf2jax_lite.federated.execution import CohortRunner, Execution
 from tf2jax_lite.federated.execution.backends import Context
 from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
-from tf2jax_lite.federated.metrics import MASK_KEY
-from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.templates.compose import check_state, keep_finite, round_keys
-from tf2jax_lite.federated.templates.process import (
-    LearningProcess,
-    LearningProcessOutput,
-    ModelWeights,
-    round_metrics,
-)
+from tf2jax_lite.learning.checks import check_key, check_number
+from tf2jax_lite.learning.metrics import MASK_KEY
+from tf2jax_lite.learning.process import LearningProcess, LearningProcessOutput, ModelWeights, round_metrics
 from tf2jax_lite.support.errors import InputError
 
 

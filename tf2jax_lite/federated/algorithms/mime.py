@@ -16,28 +16,32 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import MeanFactory, UnweightedMeanFactory
 from tf2jax_lite.federated.aggregators.base import as_aggregator, tree_norm
-from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
-from tf2jax_lite.federated.data import BatchHParams
-from tf2jax_lite.federated.execution.cohort import Batching
-from tf2jax_lite.federated.metrics import Metric, check_metrics
-from tf2jax_lite.federated.models.cpu_rules import with_cpu_rules
-from tf2jax_lite.federated.models.model import Model, check_model, model_grad
-from tf2jax_lite.federated.templates.blocks import Finalizer, build_apply_optimizer_finalizer, check_optimizer
-from tf2jax_lite.federated.templates.client_work import (
+from tf2jax_lite.federated.algorithms.fed_avg import takes_tff_keywords
+from tf2jax_lite.federated.client_work import (
     ClientResult,
     ClientWeighting,
     ClientWork,
     build_fed_sgd_client_work,
     build_model_delta_client_work,
 )
-from tf2jax_lite.federated.templates.compose import LearningState, Survey, Surveyed, compose_learning_process
-from tf2jax_lite.federated.templates.process import LearningProcess, MeasuredProcessOutput, ModelWeights
+from tf2jax_lite.federated.compose import (
+    Finalizer,
+    LearningState,
+    Survey,
+    Surveyed,
+    build_apply_optimizer_finalizer,
+    check_optimizer,
+    compose_learning_process,
+)
+from tf2jax_lite.federated.execution.cohort import Batching
+from tf2jax_lite.learning.checks import check_number
+from tf2jax_lite.learning.data import BatchHParams
+from tf2jax_lite.learning.metrics import Metric, check_metrics
+from tf2jax_lite.learning.model import Model, check_model, model_grad, with_cpu_rules
+from tf2jax_lite.learning.process import LearningProcess, MeasuredProcessOutput, ModelWeights, PyTree
 from tf2jax_lite.support.errors import InputError
-
-PyTree = Any
 
 
 class _ServerState(NamedTuple):
@@ -179,6 +183,12 @@ def build_weighted_mime_lite(
     """Build Mime Lite: y <- y - U(g(y), s) at clients; see `build_mime`.
 
     See tff.learning.algorithms.build_weighted_mime_lite.
+
+    Args:
+      model: the model.
+      base_optimizer: whose state the clients use; the server updates it.
+      server_optimizer: applies the clients' mean change.
+      **options: as for `build_mime`.
     """
     return build_mime(model, base_optimizer, server_optimizer, lite=True, **options)
 
@@ -198,7 +208,15 @@ def build_unweighted_mime_lite(
 ) -> LearningProcess[LearningState]:
     """Build Mime Lite in which every client counts the same, in both passes.
 
-    See tff.learning.algorithms.build_unweighted_mime_lite; arguments as for `build_mime`.
+    See tff.learning.algorithms.build_unweighted_mime_lite.
+
+    Args:
+      model: the model.
+      base_optimizer: whose state the clients use; the server updates it.
+      server_optimizer: applies the clients' mean change.
+      aggregator: of changes; the unweighted mean by default.
+      full_gradient_aggregator: of gradients; the unweighted mean by default.
+      **options: as for `build_mime`.
     """
     return build_weighted_mime_lite(
         model,

@@ -7,7 +7,6 @@ tff.learning.algorithms.build_fed_recon and build_fed_recon_eval.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,25 +16,35 @@ import optax
 
 from tf2jax_lite.federated.aggregators import MeanFactory, SumFactory
 from tf2jax_lite.federated.algorithms.evaluation import EvalState, evaluation_process, evaluation_work
-from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
-from tf2jax_lite.federated.execution import CohortRunner, Execution
-from tf2jax_lite.federated.execution.cohort import Batching
-from tf2jax_lite.federated.metrics import Metric, check_metrics
-from tf2jax_lite.federated.models.cpu_rules import with_cpu_rules
-from tf2jax_lite.federated.models.model import Model, TrainOutput, check_model, examples_interact, model_value_and_grad
-from tf2jax_lite.federated.templates.blocks import Finalizer, build_apply_optimizer_finalizer, check_optimizer
-from tf2jax_lite.federated.templates.client_work import (
+from tf2jax_lite.federated.algorithms.fed_avg import takes_tff_keywords
+from tf2jax_lite.federated.client_work import (
     ClientResult,
     ClientWeighting,
     ClientWork,
     build_model_delta_client_work,
-    gradient_step,
 )
-from tf2jax_lite.federated.templates.compose import LearningState, Survey, compose_learning_process
-from tf2jax_lite.federated.templates.process import LearningProcess, ModelWeights
+from tf2jax_lite.federated.compose import (
+    Finalizer,
+    LearningState,
+    Survey,
+    build_apply_optimizer_finalizer,
+    check_optimizer,
+    compose_learning_process,
+)
+from tf2jax_lite.federated.execution import CohortRunner, Execution
+from tf2jax_lite.federated.execution.cohort import Batching
+from tf2jax_lite.learning.metrics import Metric, check_metrics
+from tf2jax_lite.learning.model import (
+    Model,
+    TrainOutput,
+    check_model,
+    gradient_step,
+    model_value_and_grad,
+    pads_batches,
+    with_cpu_rules,
+)
+from tf2jax_lite.learning.process import LearningProcess, ModelWeights, PyTree
 from tf2jax_lite.support.errors import InputError
-
-PyTree = Any
 
 
 class _Parts(NamedTuple):
@@ -110,12 +119,8 @@ def _reconstruction(parts: _Parts, optimizer: optax.GradientTransformation) -> C
     def client_final(state: Any, message: ModelWeights, carry: _Carry) -> ClientResult:
         return ClientResult((), jnp.float32(1), output=carry.weights.trainable)
 
-    pads = functools.partial(_pads, parts.local)
+    pads = pads_batches(parts.local)
     return ClientWork(lambda: (), client_init, client_step, client_final, pads_batches=pads)
-
-
-def _pads(model: Model, batch: Mapping[str, Any]) -> bool:
-    return not examples_interact(model, batch)
 
 
 def _second_pass(work: ClientWork) -> ClientWork:

@@ -14,17 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
-from tf2jax_lite.federated.aggregators.entropy import aggregation_key
-from tf2jax_lite.federated.execution import CohortRunner, Execution
-from tf2jax_lite.federated.execution.backends import Context
-from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
-from tf2jax_lite.federated.metrics import check_metrics
-from tf2jax_lite.federated.models.model import Model, check_model
-from tf2jax_lite.federated.templates.by_client import ByClient
-from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork, build_model_delta_client_work
-from tf2jax_lite.federated.templates.compose import (
+from tf2jax_lite.federated.aggregators.privacy import aggregation_key
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
+from tf2jax_lite.federated.compose import (
     apply_non_trainable,
     check_state,
     checked_ids,
@@ -36,17 +29,17 @@ from tf2jax_lite.federated.templates.compose import (
     results_of,
     round_keys,
     split_diagnostics,
+    update_route,
     with_diagnostics,
 )
-from tf2jax_lite.federated.templates.process import (
-    LearningProcess,
-    LearningProcessOutput,
-    ModelWeights,
-    round_metrics,
-)
-from tf2jax_lite.federated.templates.statistics import update_route
-
-PyTree = Any
+from tf2jax_lite.federated.execution import CohortRunner, Execution
+from tf2jax_lite.federated.execution.backends import Context
+from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
+from tf2jax_lite.learning.checks import check_number
+from tf2jax_lite.learning.metrics import check_metrics
+from tf2jax_lite.learning.model import Model, check_model
+from tf2jax_lite.learning.process import LearningProcess, LearningProcessOutput, ModelWeights, PyTree, round_metrics
+from tf2jax_lite.learning.states import ByClient
 
 
 class ScaffoldState(NamedTuple):

@@ -10,8 +10,7 @@ import numpy as np
 
 from tf2jax_lite.federated.core.intrinsics import INTRINSICS
 from tf2jax_lite.federated.core.jax_computation import run_exported
-from tf2jax_lite.federated.core.types import leaves, map_structure
-from tf2jax_lite.federated.core.values import Ingest, from_value
+from tf2jax_lite.federated.core.types import Ingest, from_value, leaves, map_structure
 from tf2jax_lite.support.errors import FederatedTypeError
 
 _Scope = dict[str | None, Any]

@@ -11,8 +11,7 @@ from typing import Any
 import federated_language as fl
 import numpy as np
 
-from tf2jax_lite.federated.core.types import map_structure
-from tf2jax_lite.federated.core.values import AllEqual
+from tf2jax_lite.federated.core.types import AllEqual, map_structure
 from tf2jax_lite.support.errors import FederatedTypeError
 
 # uri -> function(type of the intrinsic, number of clients, argument) -> result

@@ -18,8 +18,7 @@ import numpy as np
 from federated_language.common_libs import structure
 from federated_language.proto import computation_pb2
 
-from tf2jax_lite.federated.core.types import infer_type, is_named_tuple, tensor_leaves, to_type
-from tf2jax_lite.federated.core.values import Ingest, to_struct
+from tf2jax_lite.federated.core.types import Ingest, infer_type, is_named_tuple, tensor_leaves, to_struct, to_type
 from tf2jax_lite.stablehlo.api import checked_call, read_exported
 from tf2jax_lite.support.errors import FederatedTypeError, Tf2JaxError
 
@@ -280,7 +279,7 @@ def _deserialize(content: bytes) -> tuple[jax.export.Exported, Callable[..., Any
             exported = read_exported(content)
             call = checked_call(exported)
         except Tf2JaxError as error:
-            raise FederatedTypeError(f"the computation's proto is damaged: {error}") from error
+            raise FederatedTypeError(f"the computation's proto cannot be read: {error}") from error
     return exported, jax.jit(call)
 
 
@@ -303,8 +302,8 @@ def _read(proto: Any, kind: Any) -> tuple[jax.export.Exported, Callable[..., Any
         wanted = [str(leaf.dtype) for _, leaf in tensor_leaves(type_spec)]
         if found != wanted:
             raise FederatedTypeError(
-                f"the computation's proto is damaged: its type says that the {what} is of {wanted}, its StableHLO "
-                f"that it is of {found}"
+                f"the computation's proto contradicts itself: its type says that the {what} is of {wanted}, its "
+                f"StableHLO that it is of {found}"
             )
     return exported, call
 

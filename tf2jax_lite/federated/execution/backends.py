@@ -1,9 +1,7 @@
-"""Computations of a chunk of clients: vmap, scan, unrolled, or a jitted loop.
+"""Execution backends: loops over the clients of a chunk, and their sums.
 
-Results are equal.
-
-Which one is fastest depends on the backend and the model. On an accelerator clients run side by side (vmap); on a CPU
-one after another in one program (scan), which keeps a client's weights in the cache.
+Backends have equal results. The fastest depends on the device and the model: on an accelerator clients run side by
+side (vmap); on a CPU one after another in one program (scan), which keeps a client's weights in the cache.
 """
 
 from __future__ import annotations
@@ -14,13 +12,134 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from tf2jax_lite.federated.execution import accumulator
-from tf2jax_lite.federated.execution.accumulator import Accumulator
-from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.templates.process import AggregationProcess
+from tf2jax_lite.federated.aggregators.base import usable_clients
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.learning.metrics import Stat
+from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, PyTree
+from tf2jax_lite.xla_cpu.slow_loops import has_slow_convolution
 
-PyTree = Any
+
+class Accumulator(NamedTuple):
+    """Accumulated results of the clients so far.
+
+    Attributes:
+      aggregate: the aggregator's accumulator.
+      non_trainable: weighted sums of differences of non-trainable weights.
+      weight: float32 scalar, the sum of weights.
+      measurements: sums of clients' measurements.
+      participated: int32 scalar, clients whose updates count.
+      non_finite: int32 scalar, clients whose results are not usable, see `usable_clients`.
+    """
+
+    aggregate: PyTree
+    non_trainable: list[Any]
+    weight: Any
+    measurements: PyTree
+    participated: Any
+    non_finite: Any
+
+
+def _is_stat(value: Any) -> bool:
+    return isinstance(value, Stat)
+
+
+def select_new(mask: Any, new: PyTree, old: PyTree) -> PyTree:
+    """Return rows of ``new`` where ``mask``, else of ``old``; NaN do not mix."""
+
+    def one(n: Any, o: Any) -> Any:
+        return jnp.where(jnp.reshape(mask, mask.shape + (1,) * (jnp.ndim(n) - mask.ndim)), n, o)
+
+    return jax.tree.map(one, new, old)
+
+
+def _zeros(leaf: Any) -> np.ndarray:
+    """Return zeros to add to; for half precision, whose sums stand still, in float32."""
+    narrow = jnp.issubdtype(leaf.dtype, jnp.floating)
+    return np.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32) if narrow else leaf.dtype)
+
+
+def zero_accumulator(
+    aggregator: AggregationProcess, aggregator_state: PyTree, num_clients: int, result: ClientResult
+) -> Accumulator:
+    """Return an empty accumulator. ``result`` has the shapes of one client's result.
+
+    Much of it is numpy's: a program takes that as well, and each array of zeros that JAX makes is a program of its own.
+    """
+    zeros = jax.tree.map(_zeros, (result.non_trainable, result.measurements))
+    aggregate = aggregator.zero(aggregator_state, num_clients)
+    return Accumulator(aggregate, list(zeros[0]), np.float32(0), zeros[1], np.int32(0), np.int32(0))
+
+
+def fold_results(
+    aggregator: AggregationProcess,
+    aggregator_state: PyTree,
+    total: Accumulator,
+    results: ClientResult,
+    exists: Any,
+    index: Any,
+    key: Any,
+) -> tuple[Accumulator, Any]:
+    """Add stacked results of ``n`` clients.
+
+    A client with an update, weight, statistic or measurement that is not usable has no part in any sum.
+
+    Args:
+      aggregator: the aggregation.
+      aggregator_state: its state.
+      total: the sum so far.
+      results: leaves of shape (n, ...).
+      exists: bool (n,), False for padding.
+      index: int32 (n,), indices in the cohort.
+      key: the round's key of the aggregation.
+
+    Returns:
+      The accumulator, and which clients were left out, bool (n,).
+    """
+    # An evaluation sends measurements alone, which must show a model that diverged.
+    measured = results.measurements if jax.tree.leaves(results.update) else ()
+    usable = usable_clients(
+        results.update,
+        results.update_weight,
+        (results.non_trainable, measured),
+        bounded=not aggregator.bounds_updates,
+    )
+    mask, refused = exists & usable, exists & ~usable
+    updates = ClientUpdates(results.update, results.update_weight, mask, index)
+    weight = jnp.where(mask, results.update_weight, 0)
+    zeros = jax.tree.map(jnp.zeros_like, (results.non_trainable, results.measurements))
+    changes, measured = select_new(mask, (results.non_trainable, results.measurements), zeros)
+
+    def add_rows(value: Any, rows: Any) -> Any:
+        return value.merge(rows.reduce()) if _is_stat(value) else value + jnp.sum(rows, axis=0, dtype=value.dtype)
+
+    def add_changes(value: Any, rows: Any) -> Any:
+        if not jnp.issubdtype(value.dtype, jnp.inexact):
+            return value
+        return value + jnp.tensordot(weight.astype(value.dtype), rows.astype(value.dtype), 1)
+
+    total = Accumulator(
+        aggregator.accumulate(aggregator_state, total.aggregate, updates, key),
+        [add_changes(t, c) for t, c in zip(total.non_trainable, changes, strict=True)],
+        total.weight + jnp.sum(weight),
+        jax.tree.map(add_rows, total.measurements, measured, is_leaf=_is_stat),
+        total.participated + jnp.sum(mask, dtype=jnp.int32),
+        total.non_finite + jnp.sum(refused, dtype=jnp.int32),
+    )
+    return total, refused
+
+
+def merge_accumulators(aggregator: AggregationProcess, a: Accumulator, b: Accumulator) -> Accumulator:
+    """Return the accumulator of the clients of both."""
+
+    def add(x: Any, y: Any) -> Any:
+        return x.merge(y) if _is_stat(x) else x + y
+
+    return Accumulator(
+        aggregator.merge(a.aggregate, b.aggregate),
+        *jax.tree.map(add, tuple(a[1:]), tuple(b[1:]), is_leaf=_is_stat),
+    )
 
 
 class Context(NamedTuple):
@@ -108,7 +227,7 @@ def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
         def step(carry: PyTree, xs: Any) -> tuple[PyTree, None]:
             number, batch = xs
             new = client_step(context.work, context.message, carry, batch)
-            return (new if exact else accumulator.select(number < steps, new, carry)), None
+            return (new if exact else select_new(number < steps, new, carry)), None
 
         count = jax.tree.leaves(batches)[0].shape[0]
         carry, _ = jax.lax.scan(step, carry, (jnp.arange(count), batches))
@@ -119,7 +238,7 @@ def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
             context, chunk.batches, chunk.steps, chunk.index, chunk.client_input
         )
         results = _weighed(context, results, chunk.index)
-        total, refused = accumulator.fold(
+        total, refused = fold_results(
             aggregator, context.aggregator, total, results, chunk.steps > 0, chunk.index, context.aggregator_key
         )
         return total, Outcome(results.output, refused)
@@ -139,7 +258,7 @@ def fold_one(
 ) -> tuple[Accumulator, Outcome]:
     """Add one client's result to the accumulator; ``exists`` is False for padding."""
     rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], _weighed(context, result, index))
-    total, refused = accumulator.fold(
+    total, refused = fold_results(
         aggregator,
         context.aggregator,
         total,
@@ -224,3 +343,80 @@ def make_loop(work: ClientWork, aggregator: AggregationProcess) -> LoopFunctions
         return fold_one(aggregator, context, total, result, True, index)
 
     return LoopFunctions(jax.jit(start), jax.jit(step, donate_argnums=1), jax.jit(finish, donate_argnums=1))
+
+
+def choose_backend(work: ClientWork, context: Context, batch: Any, client_input: Any, *, alone: bool = True) -> str:
+    """Return the fastest backend: "vmap", "scan", "cpu_pool" or "loop".
+
+    `benchmarks/federated.py` measures this.
+
+    - On accelerators clients are batched (vmap), or run sequentially in one program (scan) if the model cannot be
+      batched (an artifact's StableHLO cannot).
+    - On a CPU they run sequentially in one program: batched weights would not fit in the cache, and batched matrix
+      products are slower there.
+      Chunks run on a thread for each core (cpu_pool): 1.6 times as fast as scan for logistic regression, 1.5 times for
+      a CNN, on two x86-64 cores (benchmarks/pages/federated.md).
+    - A step with a convolution that cannot be rewritten (in an artifact's StableHLO) must not run inside an XLA loop on
+      a CPU: each step is a program of its own (loop).
+
+    Args:
+      work: the client work.
+      context: of the round.
+      batch: a client's batch, for its shapes.
+      client_input: the algorithm's input for the client, or None.
+      alone: whether clients may run individually; a mesh needs chunks.
+    """
+    if jax.default_backend() != "cpu":
+        return "vmap" if can_be_batched(work, context, batch, client_input) else "scan"
+    if not alone:
+        return "scan"
+    start, step = _parts(work)
+    carry = jax.eval_shape(start, context, client_input)
+    return "loop" if has_slow_convolution(step, context, carry, batch) else "cpu_pool"
+
+
+def _parts(work: ClientWork) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def start(context: Context, client_input: Any) -> Any:
+        return work.client_init(context.work, context.message, client_key(context, jnp.int32(0)), client_input)
+
+    def step(context: Context, carry: Any, batch: Any) -> Any:
+        return work.client_step(context.work, context.message, carry, batch)
+
+    return start, step
+
+
+def can_be_batched(work: ClientWork, context: Context, batch: Any, client_input: Any) -> bool:
+    """Return whether clients can be batched: all primitives have batching rules.
+
+    Arguments: `choose_backend`.
+    """
+    start, step = _parts(work)
+    carry = jax.eval_shape(start, context, client_input)
+
+    def one(carry: Any, batch: Any) -> Any:
+        return step(context, carry, batch)
+
+    try:
+        jax.eval_shape(jax.vmap(one), *jax.tree.map(_stacked, (carry, dict(batch))))
+    except NotImplementedError:
+        return False
+    return True
+
+
+def reads_client_input(work: ClientWork, context: Context) -> bool:
+    """Return whether ``client_init`` depends on the structure of its input.
+
+    Args:
+      work: the client work.
+      context: of the round.
+    """
+    start, _ = _parts(work)
+    try:
+        forms = {jax.tree.structure(jax.eval_shape(start, context, given)) for given in (None, ())}
+    except Exception:  # the code is the user's: it may fail in any way for want of its input
+        return True
+    return len(forms) > 1
+
+
+def _stacked(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype)

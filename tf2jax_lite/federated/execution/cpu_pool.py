@@ -2,7 +2,7 @@
 
 XLA runs one program of small operations on one CPU core, and JAX the programs of one thread sequentially. Chunks are
 independent until their accumulators are merged, so a few threads, each with its own accumulator, keep all cores busy.
-`mesh` does the same with devices.
+`runner.MeshFold` does the same with devices.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any, Generic, TypeVar
 import jax
 import numpy as np
 
-from tf2jax_lite.federated.execution.accumulator import Accumulator
+from tf2jax_lite.federated.execution.backends import Accumulator
 from tf2jax_lite.jaxprs.tracing_cache import trace_settings
+from tf2jax_lite.learning.process import PyTree
 
-PyTree = Any
 T = TypeVar("T")
 
 _MOST_WORKERS = 4

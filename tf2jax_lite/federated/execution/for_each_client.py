@@ -18,11 +18,11 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from tf2jax_lite.calling.integers import check_integers
-from tf2jax_lite.federated._utils.user_functions import immutable
-from tf2jax_lite.federated.execution.batching import round_up
+from tf2jax_lite.federated.execution.cohort import round_up
+from tf2jax_lite.learning.checks import immutable
+from tf2jax_lite.learning.process import PyTree
 from tf2jax_lite.support.errors import ForEachClientError, InputError
 
-PyTree = Any
 Batch = Mapping[str, Any]
 Clients = Iterable[tuple[Any, Iterable[Batch], PyTree]]
 Result = tuple[Any, PyTree, list[PyTree]]
@@ -265,6 +265,9 @@ def for_each_client_backend(backend: str | None) -> Iterator[None]:
     """Choose this thread's backend within a ``with`` block.
 
     See `set_for_each_client_backend`.
+
+    Args:
+      backend: as for `set_for_each_client_backend`.
     """
     token = _chosen.set(_checked(backend))
     try:

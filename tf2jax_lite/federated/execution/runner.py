@@ -1,46 +1,194 @@
-"""Run a cohort: select the backend, feed chunks, return the aggregate."""
+"""Run a cohort: chunks of clients on devices, on threads, or without compilation.
+
+On a mesh, of one process or several, each device accumulates its own chunks.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
-from tf2jax_lite.federated._utils.placement import beside, commit_to_device
-from tf2jax_lite.federated._utils.user_functions import named_function
-from tf2jax_lite.federated._utils.validation import check_number
-from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
-from tf2jax_lite.federated.data.examples import EXAMPLE_FILL_KEY
-from tf2jax_lite.federated.execution import accumulator
-from tf2jax_lite.federated.execution.accumulator import Accumulator
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.execution.backends import (
+    Accumulator,
     Context,
     Outcome,
+    can_be_batched,
+    choose_backend,
     client_key,
+    fold_one,
     make_loop,
     make_scan,
     make_unrolled,
     make_vmap,
+    merge_accumulators,
+    reads_client_input,
+    zero_accumulator,
 )
-from tf2jax_lite.federated.execution.batching import fill, lay_out, round_up
-from tf2jax_lite.federated.execution.cohort import Client, Cohort
+from tf2jax_lite.federated.execution.cohort import Chunk, Client, Cohort, fill, lay_out, round_up
 from tf2jax_lite.federated.execution.cpu_pool import CpuPool, signature
-from tf2jax_lite.federated.execution.debug import run_eagerly
-from tf2jax_lite.federated.execution.mesh import MeshFold
-from tf2jax_lite.federated.execution.select import can_be_batched, choose_backend, reads_client_input
-from tf2jax_lite.federated.models.model import fitting
-from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.templates.process import AggregationProcess
+from tf2jax_lite.federated.execution.for_each_client import client_stage
+from tf2jax_lite.learning.checks import check_number, immutable, named_function
+from tf2jax_lite.learning.data import EXAMPLE_MASK_KEY
+from tf2jax_lite.learning.data.examples import EXAMPLE_FILL_KEY
+from tf2jax_lite.learning.model import fitting
+from tf2jax_lite.learning.process import AggregationProcess, PyTree
+from tf2jax_lite.learning.states import beside, commit_to_device
 from tf2jax_lite.support.errors import InputError
 
-PyTree = Any
+
+class MeshFold:
+    """Accumulators on the devices of a mesh, one each.
+
+    All axes of the mesh count as one. In a run of several processes (jax.distributed) each makes the same chunks and
+    puts its own devices' part on them.
+
+    Args:
+      mesh: the devices.
+      run: ``(context, total, chunk, exact) -> (total, outputs)``, for one device's part of a chunk.
+      merge: of accumulators.
+    """
+
+    def __init__(self, mesh: Mesh, run: Callable[..., tuple[Accumulator, PyTree]], merge: Callable[..., Accumulator]):
+        self.size = math.prod(mesh.devices.shape)
+        split, same = P(mesh.axis_names), P()
+        self._split, self._same = NamedSharding(mesh, split), NamedSharding(mesh, same)
+
+        def part(context: Context, total: PyTree, chunk: Chunk) -> tuple[PyTree, PyTree]:
+            own, output = run(_with_keys(context), jax.tree.map(lambda leaf: leaf[0], total), chunk, False)
+            return jax.tree.map(lambda leaf: leaf[None], own), output
+
+        mapped = jax.shard_map(
+            part, mesh=mesh, in_specs=(same, split, split), out_specs=(split, split), check_vma=False
+        )
+        self._run = jax.jit(mapped, donate_argnums=1)
+
+        def everywhere(totals: PyTree) -> PyTree:
+            return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, mesh.axis_names, tiled=True), totals)
+
+        self._gather = jax.jit(jax.shard_map(everywhere, mesh=mesh, in_specs=(split,), out_specs=same, check_vma=False))
+        self._merge = jax.jit(
+            lambda totals: functools.reduce(
+                merge, [jax.tree.map(lambda leaf, i=i: leaf[i], totals) for i in range(self.size)]
+            )
+        )
+
+    def start(self, zero: Accumulator) -> PyTree:
+        """Return a zero accumulator for each device."""
+        host = jax.device_get(zero)
+        return self._put(jax.tree.map(lambda leaf: np.broadcast_to(leaf, (self.size, *np.shape(leaf))), host))
+
+    def context(self, context: Context) -> Context:
+        """Return the context on every device."""
+        return jax.tree.map(lambda leaf: _placed(leaf, self._same), _without_keys(context))
+
+    def fold(self, context: Context, total: PyTree, chunk: Chunk) -> tuple[PyTree, PyTree]:
+        """Fold a chunk whose number of clients is a multiple of the number of devices."""
+        return self._run(context, total, self._put(chunk))
+
+    def merged(self, total: PyTree) -> Accumulator:
+        """Return the accumulator of all devices, as arrays of this process."""
+        return self._merge(jax.tree.map(lambda leaf: leaf.addressable_data(0), self._gather(total)))
+
+    def gathered(self, output: PyTree) -> PyTree:
+        """Return outputs of all clients, numpy, in every process."""
+        if jax.process_count() == 1:
+            return jax.device_get(output)
+        from jax.experimental import multihost_utils
+
+        return multihost_utils.process_allgather(output, tiled=True)
+
+    def _put(self, tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: _placed(leaf, self._split), tree)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["data"], meta_fields=["kind"])
+@dataclasses.dataclass(frozen=True)
+class _RawKey:
+    """A key as plain numbers: arrays of several processes are made of those alone."""
+
+    data: Any
+    kind: Hashable
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _without_keys(tree: PyTree) -> PyTree:
+    def raw(leaf: Any) -> Any:
+        return _RawKey(jax.random.key_data(leaf), jax.random.key_impl(leaf)) if _is_key(leaf) else leaf
+
+    return jax.tree.map(raw, tree)
+
+
+def _with_keys(tree: PyTree) -> PyTree:
+    def whole(leaf: Any) -> Any:
+        return jax.random.wrap_key_data(leaf.data, impl=leaf.kind) if isinstance(leaf, _RawKey) else leaf
+
+    return jax.tree.map(whole, tree, is_leaf=lambda leaf: isinstance(leaf, _RawKey))
+
+
+def _placed(value: Any, sharding: NamedSharding) -> Any:
+    array = np.asarray(value)
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def run_eagerly(
+    work: ClientWork, aggregator: AggregationProcess, context: Context, cohort: Cohort, clients: Iterable[Client]
+) -> tuple[Accumulator, dict[int, Outcome]]:
+    """Run clients eagerly, so that prints and debuggers see values.
+
+    Args:
+      work: the client work.
+      aggregator: accumulates the updates.
+      context: of the round.
+      cohort: the clients as given, for their names.
+      clients: those that have data, at least one.
+
+    Returns:
+      The accumulator, and each client's outcome by its index.
+
+    Raises:
+      ForEachClientError: a function of the client work fails.
+    """
+    total, outputs = None, {}
+    with jax.disable_jit():
+        for client in clients:
+            name, index = cohort.name(client.index), jnp.int32(client.index)
+            result = _one(work, context, name, client, client_key(context, index))
+            if total is None:
+                total = zero_accumulator(aggregator, context.aggregator, len(cohort), result)
+            with client_stage(name, "aggregation", result=result):
+                total, outcome = fold_one(aggregator, context, total, result, True, index)
+            outputs[client.index] = jax.device_get(outcome)
+    assert total is not None
+    return total, outputs
+
+
+def _one(work: ClientWork, context: Context, name: Any, client: Client, key: Any) -> Any:
+    (state, message), client_input = immutable(((context.work, context.message), client.client_input))
+    with client_stage(name, "client_init", message=context.message, client_input=client_input):
+        carry = work.client_init(state, message, key, client_input)
+    for number, batch in enumerate(client.batches()):
+        arrays = immutable(batch)
+        with client_stage(name, f"client_step {number}", state=carry, batch=arrays):
+            carry = work.client_step(state, message, carry, arrays)
+    with client_stage(name, "client_final", state=carry):
+        return work.client_final(state, message, carry)
+
+
 Execution = Literal["auto", "vmap", "scan", "cpu_pool", "unrolled", "loop", "debug"]
 # Compiling a program of more unrolled steps takes longer than it saves.
 _MAX_UNROLLED = 12
@@ -102,7 +250,7 @@ class CohortRunner:
         if self.work.counts_examples and self.aggregator.refuses_weights:
             raise InputError(
                 f"the aggregator takes no weights ({self.aggregator.refuses_weights}), but clients are weighted by "
-                "their examples. Use build_unweighted_fed_avg (--algorithm unweighted_fed_avg), or "
+                "their examples. Use build_unweighted_fed_avg, or "
                 "client_weighting='uniform'."
             )
         if self.mesh is not None and self.execution in ("cpu_pool", "unrolled", "loop", "debug"):
@@ -130,7 +278,7 @@ class CohortRunner:
         outcomes: dict[int, Outcome] = {}
         if first is None:  # no client has data: the metrics are not known
             nothing = ClientResult((), 0.0, [], {})
-            total = accumulator.zero(self.aggregator, context.aggregator, len(cohort), nothing)
+            total = zero_accumulator(self.aggregator, context.aggregator, len(cohort), nothing)
         elif self.execution == "debug":
             total, outcomes = run_eagerly(
                 self._given, self.aggregator, context, cohort, itertools.chain([first], prepared)
@@ -210,7 +358,7 @@ class CohortRunner:
 
     @functools.cached_property
     def _merge(self) -> Callable[..., Accumulator]:
-        return jax.jit(functools.partial(accumulator.merge, self.aggregator))
+        return jax.jit(functools.partial(merge_accumulators, self.aggregator))
 
     @functools.cached_property
     def _mesh_fold(self) -> MeshFold | None:
@@ -255,7 +403,7 @@ class _Round:
                 f"{error}. The client work reads client_input, and the process keeps no state of the clients: build it "
                 "with client_states=ByClient(first), where first is the state of a client that is new"
             ) from error
-        self._zero = lambda: accumulator.zero(runner.aggregator, context.aggregator, cohort_size, result)
+        self._zero = lambda: zero_accumulator(runner.aggregator, context.aggregator, cohort_size, result)
         self._total: Accumulator | None = None
         self._mesh = runner._mesh_fold
         devices = 1 if self._mesh is None else self._mesh.size
@@ -277,7 +425,7 @@ class _Round:
         key = (cohort_size, signature((context, batch, client_input)))
         if key not in runner._shapes:
             result = runner._whole.eval_shape(context, batch, client_input)
-            total = jax.eval_shape(lambda: accumulator.zero(runner.aggregator, context.aggregator, cohort_size, result))
+            total = jax.eval_shape(lambda: zero_accumulator(runner.aggregator, context.aggregator, cohort_size, result))
             runner._shapes[key] = result, total
         return runner._shapes[key]
 

@@ -3,11 +3,9 @@
 Entries: `client_app` and `server_app` return Flower's apps for a model and a process.
 
 Read in this order:
-  records: pytrees as Flower's records of arrays, and back.
+  records: pytrees as Flower's records of arrays, and back; clients' replies, checked before use.
   client: one client's work in a Flower ``ClientApp``.
-  replies: clients' replies, checked before anything is made of them.
-  strategy: a Flower strategy of distributor, aggregator and finalizer.
-  server: a Flower server for that strategy, or for one of Flower's.
+  server: a Flower strategy of distributor, aggregator and finalizer, and a server for it or one of Flower's.
   secure: a server that sees only masked sums, by Flower's SecAgg+.
 
 Must not import `algorithms`: it takes the blocks that they compose.
@@ -25,7 +23,6 @@ except ImportError as error:
 from tf2jax_lite.federated.flower.client import client_app
 from tf2jax_lite.federated.flower.records import from_arrays, to_arrays
 from tf2jax_lite.federated.flower.secure import secure_server_app
-from tf2jax_lite.federated.flower.server import server_app
-from tf2jax_lite.federated.flower.strategy import BlocksStrategy
+from tf2jax_lite.federated.flower.server import BlocksStrategy, server_app
 
 __all__ = ["BlocksStrategy", "client_app", "from_arrays", "secure_server_app", "server_app", "to_arrays"]

@@ -13,7 +13,8 @@ from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
-from tf2jax_lite.federated.data import ClientDataset
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.compose import apply_non_trainable, first_predictions, results_of
 from tf2jax_lite.federated.execution import Cohort
 from tf2jax_lite.federated.execution.cohort import Batching
 from tf2jax_lite.federated.flower.records import (
@@ -29,10 +30,9 @@ from tf2jax_lite.federated.flower.records import (
     to_arrays,
 )
 from tf2jax_lite.federated.flower.secure import fit_message, fit_reply, is_fit
-from tf2jax_lite.federated.models.model import Model, check_model, evaluate_model
-from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.templates.compose import apply_non_trainable, first_predictions, results_of
-from tf2jax_lite.federated.templates.process import ModelWeights
+from tf2jax_lite.learning.data import ClientDataset
+from tf2jax_lite.learning.model import Model, check_model, evaluate_model
+from tf2jax_lite.learning.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 

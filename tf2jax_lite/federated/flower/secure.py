@@ -22,15 +22,19 @@ from flwr.server.workflow import DefaultWorkflow
 from flwr.serverapp import Grid, ServerApp
 from jax.flatten_util import ravel_pytree
 
-from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.compose import (
+    Finalizer,
+    apply_non_trainable,
+    build_add_finalizer,
+    initial_weights,
+    keep_finite,
+)
 from tf2jax_lite.federated.flower.records import UPDATE, array_names, from_arrays, to_arrays
-from tf2jax_lite.federated.models.model import Model, changing_values, check_model
-from tf2jax_lite.federated.templates.blocks import Finalizer, build_add_finalizer
-from tf2jax_lite.federated.templates.compose import apply_non_trainable, initial_weights, keep_finite
-from tf2jax_lite.federated.templates.process import ModelWeights
+from tf2jax_lite.learning.checks import check_number
+from tf2jax_lite.learning.model import Model, changing_values, check_model
+from tf2jax_lite.learning.process import ModelWeights, PyTree
 from tf2jax_lite.support.errors import InputError
 
-PyTree = Any
 # Names of the records in Flower's legacy messages.
 _PARAMETERS, _CONFIG = "fitins.parameters", "fitins.config"
 

@@ -1,0 +1,353 @@
+"""Artifacts as trainable models: inputs, predictions and losses."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.calling.integers import fit_integers
+from tf2jax_lite.calling.params import VariableName
+from tf2jax_lite.export.load import call_with_arrays, flat_results, load
+from tf2jax_lite.export.metadata import read_metadata
+from tf2jax_lite.export.predictions import UNKNOWN
+from tf2jax_lite.learning.data import InMemory
+from tf2jax_lite.learning.losses import (
+    LossOptions,
+    OutputLoss,
+    are_probabilities,
+    options_by_output,
+    parse_output_losses,
+    training_loss,
+    weighted_sum,
+)
+from tf2jax_lite.learning.model import Model, check_predictions
+from tf2jax_lite.learning.named_metrics import default_metrics, metrics_by_output, named_metrics, of_output
+from tf2jax_lite.learning.sources import create_model_from_converted
+from tf2jax_lite.support.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrainableModel:
+    """An artifact that can be trained.
+
+    Attributes:
+      model: the model. Its batches hold the artifact's inputs by name, and the targets as ``label``.
+      inputs: the artifact's input names, with dtypes.
+      label: the targets' name; without ``outputs``.
+      from_logits: whether the loss treats predictions as logits.
+      signatures: the functions in training and in evaluation mode.
+      shapes: the inputs' shapes, with the first axis; symbolic sizes are strings.
+      classes: number of classes, by the targets' name, where these are class indices and their number is known.
+      ignore_label: target of positions that do not count; None if all do.
+      outputs: outputs with losses of their own; each has targets of its name.
+      keeps_all: whether examples keep numeric arrays that are neither inputs nor targets, which a user's own loss may
+        read: masks, weights.
+    """
+
+    model: Model
+    inputs: Mapping[str, np.dtype]
+    label: str
+    from_logits: bool
+    signatures: tuple[str, str]
+    shapes: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    classes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    ignore_label: int | None = None
+    outputs: tuple[str, ...] = ()
+    keeps_all: bool = False
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names of all targets."""
+        return self.outputs or (self.label,)
+
+    def examples(
+        self, arrays: Mapping[str, Any], where: str, beside: Sequence[str] = (), *, may_be_empty: bool = True
+    ) -> dict[str, np.ndarray]:
+        """Return examples with the names, dtypes and shapes that the model takes.
+
+        A model with one input takes the only array besides the targets, under any name. Floating arrays are cast to the
+        input's floating dtype, integers to its integer dtype. Flat rows, and rows that differ only in axes of size 1,
+        are reshaped to the input's shape. There are no other conversions.
+
+        Args:
+          arrays: the examples.
+          where: their origin, for error messages.
+          beside: names of arrays that are not inputs.
+          may_be_empty: whether zero examples are allowed.
+
+        Raises:
+          InputError: an input or the targets are missing or do not fit, there are no examples, or lengths differ.
+        """
+        found = dict(arrays)
+        for target in self.targets:
+            if target not in found:
+                fix = "targets have their output's name" if self.outputs else "name them with label="
+                raise InputError(f"{where}: no targets {target!r} among {sorted(found)}; {fix}.")
+        others = [name for name in found if name not in self.targets and name not in beside]
+        if len(self.inputs) == 1 and len(others) == 1:
+            found[next(iter(self.inputs))] = found.pop(others[0])
+        missing = [name for name in self.inputs if name not in found]
+        if missing:
+            raise InputError(f"{where}: no arrays for the inputs {missing}; there are {sorted(found)}.")
+        taken = dict.fromkeys((*self.inputs, *self.targets))
+        chosen = {name: _as_array(found[name], f"{where}: {name!r}") for name in (found if self.keeps_all else taken)}
+        chosen = {name: array for name, array in chosen.items() if name in taken or array.dtype.kind in "biuf"}
+        for name, array in chosen.items():
+            if not array.ndim:
+                raise InputError(f"{where}: {name!r} is a scalar; its first dimension must run over the examples.")
+        lengths = {name: len(value) for name, value in chosen.items()}
+        if len(set(lengths.values())) > 1:
+            raise InputError(f"{where}: arrays differ in the number of examples: {lengths}.")
+        if not may_be_empty and not lengths[self.targets[0]]:
+            raise InputError(f"{where}: there are no examples.")
+        for name, dtype in self.inputs.items():
+            array = _as_kind(chosen[name], dtype, f"{where}: {name!r}")
+            if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
+                raise InputError(f"{where}: {name!r} is {array.dtype}; the model takes {dtype}.")
+            chosen[name] = _in_shape(array, self.shapes.get(name), f"{where}: {name!r}")
+        for name in self.targets:
+            self._check_targets(name, chosen[name], where)
+        return chosen
+
+    def _check_targets(self, name: str, targets: np.ndarray, where: str) -> None:
+        if targets.dtype.kind not in "biuf" and not jnp.issubdtype(targets.dtype, jnp.floating):
+            raise InputError(f"{where}: the targets {name!r} are {targets.dtype}; a loss takes numbers.")
+        classes = self.classes.get(name)
+        if classes is None or not targets.size:
+            return
+        real = targets if self.ignore_label is None else targets[targets != self.ignore_label]
+        if not real.size:
+            return
+        low, high = real.min(), real.max()
+        if not (low >= 0 and high < classes):
+            raise InputError(
+                f"{where}: the targets {name!r} go from {low} to {high}, and the model has {classes} classes, 0 to "
+                f"{classes - 1}. Targets of padding that do not count are named by ignore_label=."
+            )
+
+
+def _as_array(value: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as error:  # rows of different lengths, JAX keys
+        raise InputError(f"{name} is not an array: {error}. Pad rows to one length.") from error
+
+
+def _as_kind(array: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
+    if jnp.issubdtype(array.dtype, jnp.integer) and jnp.issubdtype(dtype, jnp.integer):
+        return fit_integers(array, dtype, name)
+    both_float = jnp.issubdtype(array.dtype, jnp.floating) and jnp.issubdtype(dtype, jnp.floating)
+    return array.astype(dtype, copy=False) if both_float else array
+
+
+def _in_shape(array: np.ndarray, shape: Sequence[Any] | None, name: str) -> np.ndarray:
+    """Return an array with rows reshaped to the input's shape.
+
+    That may only add, drop or unflatten axes.
+    """
+    if shape is None:
+        return array
+    sizes = [size if type(size) is int else None for size in shape[1:]]
+    here = array.shape[1:]
+    if len(here) == len(sizes) and all(s is None or s == h for s, h in zip(sizes, here, strict=True)):
+        return array
+    known = [size for size in sizes if size is not None]
+    if len(known) == len(sizes):
+        same = [h for h in here if h != 1] == [s for s in known if s != 1]
+        if same or (len(here) == 1 and here[0] == math.prod(known)):
+            return array.reshape(len(array), *known)
+    wanted = ", ".join("?" if size is None else str(size) for size in sizes)
+    raise InputError(f"{name} has shape {list(array.shape)}; the model takes [{len(array)}{wanted and ', ' + wanted}].")
+
+
+def trainable_model(
+    path: str | Path,
+    loss: str,
+    *,
+    sample: Mapping[str, Any] | None = None,
+    beside: Sequence[str] = (),
+    from_logits: bool = False,
+    label: str = "y",
+    output: str | None = None,
+    train_signature: str | None = None,
+    eval_signature: str | None = None,
+    freeze: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    label_smoothing: float = 0.0,
+    class_weights: Sequence[float] = (),
+    focal_gamma: float = 0.0,
+    ignore_label: int | None = None,
+    output_losses: Sequence[str] = (),
+    output_weights: Sequence[str] = (),
+    backend: str = "stablehlo",
+) -> TrainableModel:
+    """Return an artifact as a trainable model.
+
+    Args:
+      path: the artifact's directory.
+      loss: a name, or ``module:function``; see `training_loss`.
+      sample: some examples, to check that the loss takes the predictions, and the number of classes.
+      beside: names of arrays of the sample that are not inputs.
+      from_logits: whether predictions are logits; for cross entropies, they are probabilities otherwise, as in Keras.
+      label: the targets' name in the data.
+      output: the name of the result that is the prediction; optional if there is one result.
+      train_signature: the function in training mode; default: ``train`` if there is one, else ``eval_signature``.
+      eval_signature: the function in evaluation mode; default: as in `tf2jax_lite.load`.
+      freeze: regular expressions; params whose names match one do not train.
+      metrics: names of metrics, see `named_metrics`; by default those that go with the loss.
+      label_smoothing: see `LossOptions`, as for class_weights, focal_gamma and ignore_label.
+      class_weights: see `LossOptions`.
+      focal_gamma: see `LossOptions`.
+      ignore_label: see `LossOptions`.
+      output_losses: the losses of several outputs, ``NAME=LOSS``, in place of ``loss``, ``output`` and ``label``: the
+        targets of an output have its name, and so have its metrics.
+      output_weights: their factors in the sum of losses, ``NAME=FACTOR``.
+      backend: "stablehlo" or "source"; see `tf2jax_lite.load`.
+
+    Raises:
+      ExportError: the artifact is damaged.
+      InputError: it has no derivative, or an option does not fit it.
+    """
+    folder = Path(path)
+    given_options = LossOptions(label_smoothing, tuple(class_weights), focal_gamma, ignore_label)
+    several = parse_output_losses(output_losses, output_weights)
+    # Of one output, its name in the artifact is optional, and that of its targets is `label`.
+    tasks = {task.output: task for task in several} or {label: OutputLoss(label, loss, 1.0)}
+    loss_options = options_by_output(several, given_options) if several else {label: given_options}
+    found_metrics = metrics_by_output(metrics, several) if several else {label: metrics}
+    for name, task in tasks.items():  # refuses options before loading
+        training_loss(task.loss, loss_options[name], from_logits=False, label=name)
+        named_metrics(found_metrics[name], task.loss, False, name)
+    entries = read_metadata(folder)["signatures"]
+    names = [n for n in entries if n != (train_signature or "train")] or list(entries)
+    evaluated = eval_signature or (names[0] if len(names) == 1 else "serving_default")
+    trained = train_signature or ("train" if "train" in entries else evaluated)
+    evaluate = load(folder, evaluated, backend=backend)
+    train = evaluate if trained == evaluated else load(folder, trained, backend=backend, verify_hashes=False)
+    entry = entries[trained]
+    if backend == "stablehlo" and not entry.get("differentiable", True):
+        raise InputError(f"{folder}: the function {trained!r} has no derivative in StableHLO; try backend='source'.")
+    inputs = {i["name"]: np.dtype(i["dtype"]) for i in entries[evaluated]["inputs"]}
+    for name in tasks:
+        if name in inputs:
+            raise InputError(f"{folder}: {name!r} is an input of the model; name the targets otherwise (label=).")
+    missing = [i["name"] for i in entry["inputs"] if i["name"] not in inputs]
+    if missing:
+        raise InputError(f"{folder}: {trained!r} takes {missing}, which {evaluated!r} does not.")
+    by_name = functools.partial(_by_name, output=output, outputs=tuple(tasks) if several else ())
+
+    losses = {
+        name: training_loss(task.loss, loss_options[name], from_logits=from_logits, label=name)
+        for name, task in tasks.items()
+    }
+    found = {}
+    for name, task in tasks.items():
+        described = task.loss, from_logits, name, loss_options[name].ignore_label
+        found[name] = named_metrics(found_metrics[name], *described) if metrics else default_metrics(*described)
+    pairs = [(by_name(fn), _frozen(params, freeze)) for fn, params in (train, evaluate)]
+    model = create_model_from_converted(
+        pairs[0],
+        pairs[1],
+        weighted_sum(losses, {name: task.weight for name, task in tasks.items()}) if several else losses[label],
+        {k: v for name in tasks for k, v in of_output(found[name], name).items()} if several else found[label],
+        inputs=lambda batch: {name: batch[name] for name in inputs},
+        written=list(entry.get("updates", ())),
+    )
+    if not jax.tree.leaves(model.init(jax.random.key(0)).trainable):
+        raise InputError(f"{folder}: no param trains.")
+    shapes = {i["name"]: i.get("shape") for i in entries[evaluated]["inputs"]}
+    trainable = TrainableModel(
+        model,
+        inputs,
+        label,
+        from_logits,
+        (trained, evaluated),
+        shapes,
+        ignore_label=ignore_label,
+        outputs=tuple(tasks) if several else (),
+        keeps_all=any(":" in task.loss for task in tasks.values()),
+    )
+    entropies = {name: t.loss for name, t in tasks.items() if "crossentropy" in t.loss and ":" not in t.loss}
+    if sample is None or not entropies:
+        return trainable
+    examples = trainable.examples(InMemory(sample).first(256), "the examples", beside)
+    weights, batch = model.init(jax.random.key(0)), {n: examples[n] for n in inputs}
+    if not len(examples[trainable.targets[0]]):
+        return trainable
+    check_predictions(model, weights, batch)
+    predicted = model.apply_for_eval(weights, batch)
+    classes = {}
+    for name, kind in entropies.items():
+        predictions = predicted[name] if several else predicted
+        if kind.startswith("sparse") and predictions.ndim:
+            classes[name] = predictions.shape[-1]
+        if from_logits and are_probabilities(predictions, kind):
+            warnings.warn(
+                f"{kind}: predictions are treated as logits, as requested, but those of the first examples look like "
+                "probabilities.",
+                stacklevel=2,
+            )
+    return dataclasses.replace(trainable, classes=classes)
+
+
+def _by_name(fn: Any, output: str | None, outputs: Sequence[str]) -> Any:
+    """Return a function of arrays by name to the prediction and updated params.
+
+    Args:
+      fn: the artifact's function.
+      output: the name of the result that is the prediction.
+      outputs: names of several such results; predictions are then a dict.
+    """
+
+    def chosen(found: Mapping[str, Any]) -> Any:
+        missing = [name for name in outputs if name not in found]
+        if missing:
+            raise InputError(f"the model's results are {sorted(found)}; there is no {missing[0]!r}.")
+        if outputs:
+            return {name: found[name] for name in outputs}
+        if output is None and len(found) == 1:
+            return next(iter(found.values()))
+        if output is None or output not in found:
+            raise InputError(f"the model's results are {sorted(found)}; choose one with output=, not {output!r}.")
+        return found[output]
+
+    def call(params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:
+        results, updated = call_with_arrays(fn, params, arrays, rng=rng)
+        if fn.training is None or not fn.training.returns_losses:
+            return chosen(flat_results(results)), updated
+        results, added = results
+        return (chosen(flat_results(results)), added), updated
+
+    kinds = {} if fn.kinds is None else flat_results(fn.kinds)
+    call.needs_key = fn.needs_key  # type: ignore[attr-defined]
+    call.training, call.independent = fn.training, fn.independent  # type: ignore[attr-defined]
+    call.kinds = (  # type: ignore[attr-defined]
+        {name: kinds.get(name, UNKNOWN) for name in outputs}
+        if outputs
+        else kinds.get(output or next(iter(kinds), ""), UNKNOWN)
+    )
+    return call
+
+
+def _frozen(params: Mapping[str, Any], freeze: Sequence[str]) -> dict[str, Any]:
+    try:
+        patterns = [re.compile(p) for p in freeze]
+    except re.error as error:
+        raise InputError(f"freeze= takes regular expressions: {error}") from error
+    for pattern in patterns:
+        if not any(pattern.search(name) for name in params):
+            raise InputError(f"freeze=: no param's name has {pattern.pattern!r}; there are {sorted(params)[:20]}")
+    return {
+        VariableName(name, getattr(name, "trainable", False) and not any(p.search(name) for p in patterns)): value
+        for name, value in params.items()
+    }

@@ -1,0 +1,383 @@
+"""Records of a training: JSON lines, CSV, TensorBoard, plots.
+
+Source: tff.program, whose release managers these are by name.
+"""
+
+from __future__ import annotations
+
+import copy
+import csv
+import dataclasses
+import html
+import io
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.export.atomic_dir import write_file
+from tf2jax_lite.support.errors import DataError, ExportError, InputError, MissingLibraryError
+
+Record = dict[str, Any]
+
+
+def metric_arrays(metrics: Any, prefix: str = "") -> dict[str, np.ndarray]:
+    """Return the numbers among nested metrics by path: ``client_work/train/loss``.
+
+    Lists of numbers are arrays; those of anything else are nested metrics, by index. Text and None are left out.
+    """
+    found: dict[str, np.ndarray] = {}
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(metrics, Mapping):
+        items = metrics.items()
+    elif (array := _as_numbers(metrics)) is not None:
+        found[prefix] = array
+    elif isinstance(metrics, list | tuple):
+        items = metrics._asdict().items() if hasattr(metrics, "_asdict") else enumerate(metrics)
+    for name, value in items:
+        found |= metric_arrays(value, f"{prefix}/{text_of_id(name)}" if prefix else text_of_id(name))
+    return found
+
+
+def _as_numbers(value: Any) -> np.ndarray | None:
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError):  # a list of lists of different lengths, a JAX key
+        return None
+    if array.dtype.kind in "biuf":
+        return array
+    return array.astype(np.float32) if jnp.issubdtype(array.dtype, np.floating) else None  # bfloat16, float8
+
+
+def text_of_id(name: Any) -> str:
+    """Return a client's id, or the key of a metric, as text."""
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
+
+
+def flat_metrics(metrics: Any) -> dict[str, Any]:
+    """Return nested metrics by path: floats, and lists for arrays.
+
+    See `metric_arrays`.
+    """
+    return {name: array.astype(np.float64).tolist() for name, array in metric_arrays(metrics).items()}
+
+
+def scalars_of(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return a record's numbers by path, as in ``finalizer/domain_weights/0``."""
+    return {
+        "/".join([path, *map(str, index)]): float(value)
+        for path, array in metric_arrays(record).items()
+        for index, value in np.ndenumerate(array)
+    }
+
+
+def diagnostics_record(by_client: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return clients' metrics by the text of their ids."""
+    found: dict[str, Any] = {}
+    for client_id, entry in by_client.items():
+        name = text_of_id(client_id)
+        own = list(map(flat_metrics, entry)) if isinstance(entry, list) else flat_metrics(entry)
+        found[repr(client_id) if name in found else name] = own
+    return found
+
+
+class EventWriter:
+    """Appends scalars to a new event file.
+
+    Args:
+      directory: where the file is made; TensorBoard's ``--logdir``.
+
+    Raises:
+      MissingLibraryError: tensorboardX is not installed.
+      OSError: the file cannot be made.
+    """
+
+    def __init__(self, directory: str | Path):
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError as error:
+            raise MissingLibraryError(
+                f"event files need tensorboardX: pip install 'tf2jax-lite[tensorboard]' ({error})"
+            ) from error
+        self._writer = SummaryWriter(str(directory))
+
+    def add_scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Write scalars by tag, float32, of one step (0 or more)."""
+        for tag, value in values.items():
+            self._writer.add_scalar(tag, value, step)
+        self._writer.flush()  # a training may be killed
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
+def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Draw the curves whose names end in ``loss`` or ``accuracy``, one panel each.
+
+    Args:
+      history: dicts with ``round`` and scalars by path, as `run_rounds` returns them.
+      path: the ``.png``, ``.svg`` or ``.pdf`` to write.
+
+    Raises:
+      InputError: there is nothing to draw, the name ends in another format's suffix, or matplotlib is not installed.
+      ExportError: the file cannot be written.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError(f"a plot needs matplotlib: pip install 'tf2jax-lite[plot]' ({error})") from error
+    names = sorted({name for record in history for name, value in record.items() if _is_number(value)})
+    panels = {kind: [n for n in names if n.rsplit("/", 1)[-1].endswith(kind)] for kind in ("loss", "accuracy")}
+    drawn = {kind: found for kind, found in panels.items() if found}
+    if not drawn:
+        raise InputError("there is no loss and no accuracy to draw")
+    figure = Figure(figsize=(5 * len(drawn), 3.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, (kind, found) in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn.items(), strict=True):
+        for name in found:
+            points = [(record["round"], record[name]) for record in history if _is_number(record.get(name))]
+            axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 30 else "")
+        axes.set(xlabel="round", ylabel=kind)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    content = io.BytesIO()
+    path = Path(path)
+    try:
+        figure.savefig(content, format=path.suffix[1:] or "png")
+    except ValueError as error:  # matplotlib lists the formats that it knows
+        raise InputError(f"{path}: {error}") from error
+    write_file(path, content.getvalue())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+@runtime_checkable
+class ReleaseManager(Protocol):
+    """Takes the values of each round. See tff.program.ReleaseManager.
+
+    A resumed training releases the rounds before it again, so a manager replaces the values of a key.
+    """
+
+    def release(self, value: Mapping[str, Any], key: int) -> None:
+        """Record a round.
+
+        Args:
+          value: JSON by path (``client_work/train/loss``), with ``round``: numbers, lists for arrays, and
+            ``client_diagnostics`` by client.
+          key: the round, from 1; 0 for an evaluation before the first.
+        """
+
+
+class MemoryReleaseManager:
+    """Keeps values in memory. See tff.program.MemoryReleaseManager."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, dict[str, Any]] = {}
+
+    def release(self, value: Mapping[str, Any], key: int) -> None:
+        """See `ReleaseManager.release`."""
+        self._values[key] = copy.deepcopy(dict(value))
+
+    def values(self) -> dict[int, dict[str, Any]]:
+        """Return the values by round."""
+        return dict(self._values)
+
+
+class LoggingReleaseManager:
+    """Logs values. See tff.program.LoggingReleaseManager.
+
+    Args:
+      logger: where to; ``tf2jax_lite.federated`` by default.
+      level: of `logging`.
+    """
+
+    def __init__(self, logger: logging.Logger | None = None, level: int = logging.INFO):
+        self._logger = logger or logging.getLogger("tf2jax_lite.federated")
+        self._level = level
+
+    def release(self, value: Mapping[str, Any], key: int) -> None:
+        """See `ReleaseManager.release`."""
+        self._logger.log(self._level, "round %d: %s", key, json.dumps(dict(value)))
+
+
+class _FileReleaseManager:
+    """Writes all values again after each round: a round may bring new columns."""
+
+    def __init__(self, file_path: str | Path):
+        self._path = Path(file_path)
+        self._rows: dict[int, dict[str, Any]] = {}
+
+    def release(self, value: Mapping[str, Any], key: int) -> None:
+        """See `ReleaseManager.release`.
+
+        Raises:
+          DataError: the file cannot be written.
+        """
+        self._rows[key] = {"round": key, **value}
+        rows = [row for _, row in sorted(self._rows.items())]
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(self._path, self._text(rows).encode())
+        except (OSError, ExportError) as error:
+            raise DataError(f"{self._path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
+
+    def _text(self, rows: list[dict[str, Any]]) -> str:
+        raise NotImplementedError
+
+
+class CSVFileReleaseManager(_FileReleaseManager):
+    """Writes a CSV file with a row for each round.
+
+    Arrays and clients' metrics are JSON in a cell. See tff.program.CSVFileReleaseManager.
+
+    Args:
+      file_path: the file.
+    """
+
+    def _text(self, rows: list[dict[str, Any]]) -> str:
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({n: json.dumps(v) if isinstance(v, list | dict) else v for n, v in r.items()} for r in rows)
+        return text.getvalue()
+
+
+class JSONLinesReleaseManager(_FileReleaseManager):
+    """Writes a file with a line of JSON for each round; `read_history` reads it.
+
+    Args:
+      file_path: the file.
+    """
+
+    def _text(self, rows: list[dict[str, Any]]) -> str:
+        return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+class TensorBoardReleaseManager:
+    """Writes scalars for TensorBoard, those of arrays by index.
+
+    See tff.program.TensorBoardReleaseManager.
+
+    Args:
+      summary_dir: the folder.
+    """
+
+    def __init__(self, summary_dir: str | Path):
+        self._writer = EventWriter(summary_dir)
+
+    def release(self, value: Mapping[str, Any], key: int) -> None:
+        """See `ReleaseManager.release`."""
+        self._writer.add_scalars({n: v for n, v in scalars_of(value).items() if n != "round"}, key)
+
+
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 220, 70, 16, 28, 34
+_COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096", "#b7791f", "#2c7a7b")
+_NAMES_PER_ROW = 4
+
+
+def plain(metrics: Any) -> dict[str, Any]:
+    """Return nested metrics as one flat dict for JSON, names joined by ``/``.
+
+    Values are numbers and lists. Values that are not finite become None: JSON has no NaN.
+    """
+    return {path: _finite(array.tolist()) for path, array in metric_arrays(jax.device_get(metrics)).items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@dataclasses.dataclass
+class History:
+    """The records of a training, in order.
+
+    Attributes:
+      unit: of a record, "epoch" or "round".
+      records: flat dicts of numbers, each with the unit's number from 1 (0: before training).
+    """
+
+    unit: str
+    records: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    def add(self, number: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """Add a record and return it."""
+        self.records.append({self.unit: number, **plain(metrics)})
+        return self.records[-1]
+
+    def jsonl(self) -> bytes:
+        """Return a line of JSON for each record."""
+        return "".join(json.dumps(record, sort_keys=True) + "\n" for record in self.records).encode()
+
+    def curves(self) -> dict[str, list[tuple[float, float]]]:
+        """Return for each name its numbers, each with the number of its record."""
+        found: dict[str, list[tuple[float, float]]] = {}
+        for record in self.records:
+            for name, value in record.items():
+                if name != self.unit and isinstance(value, (int, float)) and not isinstance(value, bool):
+                    found.setdefault(name, []).append((record[self.unit], value))
+        return found
+
+    def svg(self) -> bytes:
+        """Return plots of all losses, and of all accuracies, as an SVG file."""
+        curves = self.curves()
+        losses = {n: c for n, c in curves.items() if n.rsplit("/", 1)[-1] == "loss"}
+        shares = {n: c for n, c in curves.items() if "accuracy" in n.rsplit("/", 1)[-1]}
+        panels = [p for p in (("loss", losses), ("accuracy", shares)) if p[1]]
+        total = max(len(panels), 1) * _HEIGHT
+        parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {total}" '
+            'font-family="sans-serif" font-size="12">',
+            f'<rect width="{_WIDTH}" height="{total}" fill="white"/>',
+        ]
+        for i, (title, lines) in enumerate(panels):
+            parts.append(f'<g transform="translate(0 {i * _HEIGHT})">{_panel(title, lines, self.unit)}</g>')
+        return ("".join(parts) + "</svg>\n").encode()
+
+    def _repr_html_(self) -> str:
+        """Return the plots for a notebook."""
+        return f'<div style="max-width: {_WIDTH}px">{self.svg().decode()}</div>'
+
+
+def _panel(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], unit: str) -> str:
+    xs = [x for line in lines.values() for x, _ in line]
+    ys = [y for line in lines.values() for _, y in line]
+    x0, x1 = min(xs), max(max(xs), min(xs) + 1)
+    y0, y1 = min(ys), max(ys)
+    if y1 - y0 <= 1e-12 * max(abs(y0), abs(y1), 1):
+        half = 0.5 * max(abs(y0), 1)
+        y0, y1 = y0 - half, y1 + half
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+        return _LEFT + width * (x - x0) / (x1 - x0), _TOP + height * (y1 - y) / (y1 - y0)
+
+    parts = []
+    for i in range(5):
+        y = y0 + (y1 - y0) * i / 4
+        left, height = at(x0, y)
+        parts.append(f'<path d="M{left:.1f} {height:.1f}H{_WIDTH - _RIGHT}" stroke="#ddd"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{y:.4g}</text>')
+    for i, (name, line) in enumerate(lines.items()):
+        color = _COLORS[i % len(_COLORS)]
+        points = " ".join("{:.1f},{:.1f}".format(*at(x, y)) for x, y in line)
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.5"/>')
+        row, column = divmod(i, _NAMES_PER_ROW)
+        position = f'x="{_LEFT + 160 * column}" y="{16 + 14 * row}"'
+        parts.append(f'<text {position} fill="{color}">{html.escape(name)}</text>')
+    parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 10}">{unit} {x0:g}</text>')
+    parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 10}" text-anchor="end">{x1:g}</text>')
+    parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 10}" text-anchor="middle">{title}</text>')
+    return "".join(parts)
