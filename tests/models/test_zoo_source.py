@@ -119,7 +119,9 @@ def disagreements(member, folder):
         if not far or member.x64:
             return {key: f"{e:.1e}" for key, e in far.items()}
     with jax.enable_x64(True):
-        tf2jax.export_functions({"model": converted}, folder / "wide", dtype=np.float64, platforms=["cpu"])
+        tf2jax.export_functions(
+            {"model": converted}, folder / "wide", dtype=np.float64, platforms=["cpu"], random="tensorflow"
+        )
         results, derivatives = by_source(*tf2jax.load(folder / "wide"), args, names, member.gradients)
     wide = {**{f"result {i}": v for i, v in enumerate(results)}, **derivatives}
     largest = max(np.max(np.abs(v), initial=0, where=np.isfinite(v)) for v in theirs.values())

@@ -459,7 +459,14 @@ def entry(
         updates=updates,
         doc=_doc(name, staged, inputs, framework),
         statistics=codegen.moving_statistics(block, variables, updates),
+        key_doc=_KEY_DOC[framework],
     )
+
+
+_KEY_DOC = {
+    "jax": "  rng: a key, as jax.random.key makes it.",
+    "nnx": "  rngs: nnx.Rngs with a stream dropout or default, or a key.",
+}
 
 
 def _doc(name: str, staged: Staged, inputs: Sequence[str], framework: str) -> list[str]:
@@ -469,8 +476,7 @@ def _doc(name: str, staged: Staged, inputs: Sequence[str], framework: str) -> li
         shape = ", ".join(map(str, spec.shape))
         lines.append(f"  {given}: {spec.dtype.name}[{shape}].")
     if staged.rng:
-        key = "  rng: a key, as jax.random.key makes it."
-        lines.append(key if framework == "jax" else "  rngs: nnx.Rngs with a stream dropout or default, or a key.")
+        lines.append(_KEY_DOC[framework])
     if lines[-1] == "Args:":
         del lines[-2:]
     shapes = [f"{np.dtype(r.dtype).name}[{', '.join(map(str, r.shape))}]" for r in staged.results]

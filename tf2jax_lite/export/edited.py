@@ -46,7 +46,7 @@ def update_artifact(
     Args:
       path: the artifact, which is replaced when everything is written. Its source runs: only for source that you trust.
       params: new params, nested or by name; those left out keep their values. Default: those of the artifact's files,
-        which may have been written anew.
+        which may have been replaced.
       progress: called with the name of each step as it begins.
 
     Raises:
@@ -89,7 +89,7 @@ def update_artifact(
     unused = {info["file"] for info in metadata["params"].values()} | modules.keys()
     with new_directory(folder, overwrite=True) as work:
         for name in metadata["files"].keys() - unused:
-            if not name.endswith(".mlir"):  # the text of the former StableHLO
+            if not name.endswith(".mlir"):  # the text of the StableHLO before
                 shutil.copyfile(artifact_file(folder, metadata, name), work / name)
         for name, content in modules.items():
             (work / name).write_bytes(content)

@@ -112,7 +112,7 @@ def test_recurrent_layers_are_scans(kind, tmp_path):
     assert text.count("lax.scan(") == 4 and "reverse=True" in text and "while_loop" not in text
 
 
-def test_loop_that_values_end_says_so(tmp_path):
+def test_data_dependent_loop_says_so(tmp_path):
     def function(x):
         return tf.while_loop(lambda x: tf.reduce_sum(x) < 100.0, lambda x: (2.0 * x,), (x,))
 

@@ -367,6 +367,9 @@ def test_ruff_has_nothing_to_say(name, tmp_path):
         ("BiasAdd", "bias_add"),
         ("dense_1/MatMul", "dense_1_mat_mul"),
         ("2nd", "n2nd"),
+        ("feedforward_intermediate_dense", "feedforward_intermediate_dense"),
+        ("a_long_name_" * 5, "a_long_name_a_long_name_a_long_name_a"),
+        ("x" * 50, "x" * 40),
         ("--", "value"),
     ],
 )

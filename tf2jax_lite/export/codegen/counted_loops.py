@@ -458,7 +458,7 @@ class _Loop:
             if (direction < 0) != reverse:
                 item = self._add(self.after, "rev", {"dimensions": (0,)}, [item], item.aval)
             if not _equal(self.trips, outputs[k].aval.shape[0]):
-                zeros = [Literal(np.int32(0))] * (len(item.aval.shape) - 1)
+                zeros = [Literal(np.asarray(0, np.int32))] * (len(item.aval.shape) - 1)
                 given = [self.start[k], item, Literal(np.asarray(least, np.int32)), *zeros]
                 item = self._add(self.after, "dynamic_update_slice", {}, given, outputs[k].aval)
             return_(k, item)

@@ -33,6 +33,7 @@ class Entry:
       updates: variable name to the index of the result that is its new value.
       doc: lines of its docstring.
       statistics: variables that hold statistics of batches.
+      key_doc: the docstring's line about the key, if it takes one.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Entry:
     updates: Mapping[str, int]
     doc: Sequence[str] = ()
     statistics: Collection[str] = ()
+    key_doc: str = ""
 
 
 def nested_text(updates: Mapping[tuple[str, ...], str]) -> str:

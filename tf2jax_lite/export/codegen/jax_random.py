@@ -38,7 +38,7 @@ def draw_from_key(entry: Entry) -> None:
     if not entry.rng:
         block.args.append(Value(jax.eval_shape(lambda: jax.random.key(0)), "rng"))
         entry.rng = True
-        entry.doc = _with_key(list(entry.doc))
+        entry.doc = _with_key(list(entry.doc), entry.key_doc)
     key = block.args[-1]
     steps: list[Equation] = []
     for place, step in enumerate(block.steps):
@@ -58,8 +58,7 @@ def draw_from_key(entry: Entry) -> None:
     block.prune()
 
 
-def _with_key(doc: list[str]) -> list[str]:
+def _with_key(doc: list[str], line: str) -> list[str]:
     """Return a docstring with the key among the arguments."""
-    line = "  rng: a key, as jax.random.key makes it."
     at = doc.index("Returns:") - 1 if "Returns:" in doc else len(doc)
     return [*doc[:at], line, *doc[at:]] if "Args:" in doc else [*doc[:at], "", "Args:", line, *doc[at:]]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 from typing import TypeVar
 
-_LONGEST = 28
+_LONGEST = 40  # characters; longer names end with a whole word
 RESERVED = {
     "l",
     "O",
@@ -40,7 +40,9 @@ def identifier(text: str, default: str = "value") -> str:
     text = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", text)
     text = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", text)
     text = re.sub(r"[^0-9a-zA-Z]+", "_", text).strip("_").lower()
-    text = re.sub(r"__+", "_", text)[:_LONGEST].strip("_")
+    text = re.sub(r"__+", "_", text).strip("_")
+    if len(text) > _LONGEST:
+        text = text[: _LONGEST + 1].rpartition("_")[0].strip("_") or text[:_LONGEST]
     if not text:
         return default
     return f"n{text}" if text[0].isdigit() else text

@@ -132,7 +132,7 @@ def exported(name, folder):
     function = tf.function(call)
     arrays = [np.random.default_rng(i).normal(size=shape).astype(np.float32) for i, shape in enumerate(shapes)]
     fn, params = tf2jax.convert(function, *(tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in arrays))
-    tf2jax.export_functions({"model": (fn, params)}, folder, stablehlo=False, framework="nnx")
+    tf2jax.export_functions({"model": (fn, params)}, folder, stablehlo=False, framework="nnx", random="tensorflow")
     return function, model, arrays, fn, params
 
 

@@ -22,7 +22,7 @@ def _selu(x):
 
 def _layer_norm(x, gamma, beta, epsilon):
     """Normalize the last axis to mean 0 and variance 1, then scale and shift."""
-    x = lax.optimization_barrier(x)  # else XLA computes it anew for each use
+    x = lax.optimization_barrier(x)  # else XLA repeats it for each use
     centered = x - jnp.mean(x, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
     return centered * (lax.rsqrt(variance + epsilon) * gamma) + beta

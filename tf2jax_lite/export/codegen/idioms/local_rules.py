@@ -120,7 +120,7 @@ def neutral(graph: Graph, step: Equation) -> Replacement | None:
 
 
 def truth(graph: Graph, step: Equation) -> Replacement | None:
-    """Drop a comparison of truth values with False."""
+    """Drop a comparison of booleans with False."""
     for constant, other in (step.inputs, step.inputs[::-1]):
         number = uniform_number(graph, constant)
         is_false = number is not None and number.dtype == np.bool_ and not number
@@ -276,15 +276,17 @@ def reverse_twice(graph: Graph, step: Equation) -> Replacement | None:
     """Drop two reversals of the same axes, with a transpose between them or not."""
     axes = set(step.params["dimensions"])
     maker = graph.definition(step.inputs[0])
-    turned = maker if maker is not None and maker.name == "transpose" and graph.is_used_once(step.inputs[0]) else None
-    if turned is not None:
-        axes = {turned.params["permutation"][axis] for axis in axes}
-        maker = graph.definition(turned.inputs[0])
+    transpose = (
+        maker if maker is not None and maker.name == "transpose" and graph.is_used_once(step.inputs[0]) else None
+    )
+    if transpose is not None:
+        axes = {transpose.params["permutation"][axis] for axis in axes}
+        maker = graph.definition(transpose.inputs[0])
     if maker is None or maker.name != "rev" or set(maker.params["dimensions"]) != axes:
         return None
-    if turned is None:
+    if transpose is None:
         return maker.inputs[0]
-    return [new("transpose", turned.params, maker.inputs, step, step.outputs)]
+    return [new("transpose", transpose.params, maker.inputs, step, step.outputs)]
 
 
 def keep_reduced_axes(graph: Graph, step: Equation) -> Replacement | None:
