@@ -10,12 +10,11 @@ Read in this order:
   interface_json, metadata: the signature and metadata of an artifact, as JSON.
   load, execution: the reader; one run with a check of memory; program_cache keeps compiled programs.
   update, bundle, atomic_dir: copies with trained params, several artifacts, directories that appear atomically.
-  to_tensorflow: params back into a TensorFlow model.
   hub: artifacts on the Hugging Face Hub.
   predictions: whether results are probabilities or logits.
   nnx: functions as `flax.nnx` modules.
 
-Only `to_tensorflow` imports TensorFlow, inside of functions. Must not import `verification`, `cli` or `finetuning`.
+Must not import TensorFlow, `verification`, `cli` or the trainers.
 """
 
 import importlib

@@ -358,10 +358,9 @@ def converted_function(fn: AnnotatedFunction) -> ConvertedFunction:
     Raises:
       InputError: the function is no such function.
     """
-    found = getattr(getattr(fn, "fn", None), "converted", None)
-    if not isinstance(found, ConvertedFunction):
+    if not isinstance(fn, AnnotatedFunction):
         raise InputError(f"expected a function as tf2jax_lite.convert returns it, got {type(fn).__name__}")
-    return found
+    return fn.converted
 
 
 def _merged(functions: Mapping[str, tuple[AnnotatedFunction, Mapping[str, Any]]]) -> dict[str, Any]:

@@ -315,9 +315,9 @@ def _annotated(fn: Any, converted: ConvertedFunction, imported: ImportedFunction
     if params:
         lines.append("Returns (results, updated params).")
     fn.__doc__ = "\n\n".join(lines)
-    fn.converted = converted
     return AnnotatedFunction(
         fn,
+        converted,
         imported.structured_inputs,
         imported.structured_outputs,
         interface.signature,
@@ -328,5 +328,4 @@ def _annotated(fn: Any, converted: ConvertedFunction, imported: ImportedFunction
 
 def graph_of(fn: AnnotatedFunction) -> ir.Graph:
     """Return the IR graph of a converted function, after all passes."""
-    converted: ConvertedFunction = fn.fn.converted  # type: ignore[attr-defined]
-    return converted.program.graph
+    return fn.converted.program.graph
