@@ -18,7 +18,7 @@ SUITES = {
     "compile": "compilation.compile_models",
     "calls": "compilation.calls",
     "stages": "compilation.stages",
-    "source": "compilation.source",
+    "source": "exported.source",
     "scan_layers": "compilation.scan_layers",
     "convert": "conversion.convert",
     "tf1": "conversion.tf1",
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--around", help="a command run as `CMD begin PID` before and `CMD end PID` after each timing")
     run.add_argument("--peer", help="a directory to import tf2jax from")
     run.add_argument("--no-xla", action="store_true", help="leave out TensorFlow with jit_compile=True")
-    run.add_argument("--folder", type=Path, help="of programs, and where training and scan_layers keep their files")
+    run.add_argument("--folder", type=Path, help="of programs, and where other suites keep files")
     run.add_argument("--earlier", type=Path, help="of programs of another state, for the suite of that name")
     run.add_argument("--platform", default="cuda", help="what programs are lowered for")
     run.add_argument("--json", type=Path, help="append the records to this file, one JSON object a line")

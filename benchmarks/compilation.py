@@ -1,8 +1,8 @@
-"""Compilation: the suites compile, calls, stages, source and scan_layers.
+"""Compilation: the suites compile, calls, stages and scan_layers.
 
 compile: time to trace and compile, native JAX's and tf2jax's. calls: time to compile and to call with all CPU lowering
-rules, with none, and with ``xla_cpu_rules="auto"`` for several ``expected_calls``. stages: XLA's time by stage. source:
-size of exported source. scan_layers: an encoder exported with and without ``--scan-layers``.
+rules, with none, and with ``xla_cpu_rules="auto"`` for several ``expected_calls``. stages: XLA's time by stage.
+scan_layers: an encoder exported with and without ``--scan-layers``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.jaxprs.compat import bind
 from tf2jax_lite.xla_cpu import rules
 
-from . import models
+from . import exported, models
 from .native import Native
 from .records import Result
 from .timing import compile_once, in_turns, kernels, quiet, waited, warm
@@ -219,71 +218,13 @@ def stages(options: Any) -> Iterator[Result]:
 # --- Exported source
 
 
-def code_lines(text: str) -> int:
-    """Return the number of lines that are neither blank nor comments."""
-    return sum(1 for line in text.splitlines() if line.strip() and not line.strip().startswith("#"))
-
-
-def _text(keras: Any, *, causal: bool, depth: int = 12, width: int = 48, length: int = 16) -> tuple[Any, Any]:
-    ids = keras.Input((length,), dtype="int32")
-    x = models.positions(keras, keras.layers.Embedding(100, width)(ids))
-    x = models.transformer(keras, x, depth, width, 4, use_causal_mask=causal)
-    outputs = keras.layers.Dense(100)(x[:, -1:]) if causal else keras.layers.Dense(2)(x[:, 0])
-    return keras.Model(ids, outputs), np.zeros((1, length), np.int32)
-
-
-def _resnet(keras: Any) -> tuple[Any, Any]:
-    model = keras.applications.ResNet50(weights=None, input_shape=(64, 64, 3), classes=10)
-    return model, np.zeros((1, 64, 64, 3), np.float32)
-
-
-def _of_suite(name: str) -> Any:
-    return lambda keras: (models.MODELS[name].build(keras, "full"), models.MODELS[name].inputs(1, "full"))
-
-
-# Widths are small, as they do not change the source, but for models of the other suites.
-EXPORTED = {
-    "resnet50": _resnet,
-    "encoder": lambda keras: _text(keras, causal=False),
-    "decoder": lambda keras: _text(keras, causal=True),
-    "bidirectional_lstm": _of_suite("lstm"),
-    "unet": _of_suite("unet"),
-    "bert_base": _of_suite("bert_base"),
-}
-
-
-def _converted(name: str) -> tuple[Any, Any, np.ndarray]:
-    """Convert one of `EXPORTED`; return function, params, and an input."""
-    import keras
-    import tensorflow as tf
-
-    model, x = EXPORTED[name](keras)
-    function = tf.function(lambda inputs: model(inputs, training=False))
-    return *tf2jax.convert(function, tf.TensorSpec([None, *x.shape[1:]], x.dtype)), x
-
-
-def source(options: Any) -> Iterator[Result]:
-    """Print models as source; yield counts of lines, and the CPU time of printing."""
-    from tf2jax_lite.export import artifact, codegen, symbolic_dims
-
-    for name in models.chosen(options, EXPORTED):
-        fn, params, _ = _converted(name)
-        converted = artifact.converted_function(fn)
-        staged = symbolic_dims.stage_symbolic(converted, None, params)
-        begin = time.process_time()
-        text, _ = codegen.write_module([artifact.entry("model", converted, staged, "model")], [name])
-        cpu = time.process_time() - begin
-        counts = {"functions": text.count("\ndef "), "broadcasts": text.count("broadcast_in_dim")}
-        yield {"model": name}, {"lines": code_lines(text), **counts, "cpu": cpu}
-
-
 def _source_file(folder: Path) -> tuple[Any, Any]:
     """Import model.py, without this package."""
     spec = importlib.util.spec_from_file_location(folder.name, folder / "model.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.model, module.load_params(folder / "params.safetensors")
+    return module.serving_default, module.load_params(folder / "params.safetensors")
 
 
 LOADERS: dict[str, Callable[[Path], tuple[Any, Any]]] = {
@@ -319,15 +260,15 @@ def scan_layers(options: Any) -> Iterator[Result]:
     """
     with tempfile.TemporaryDirectory() as work:
         folder = options.folder or Path(work)
-        fn, params, x = _converted("encoder")
+        fn, params, x = exported.converted("encoder")
         for form in ("loop", "scan"):
             if not (folder / form).exists():
-                functions = {"model": (fn, params)}
+                functions = {"serving_default": (fn, params)}
                 tf2jax.export_functions(functions, folder / form, platforms=["cpu"], scan_layers=form == "scan")
         for name in options.only.split(",") if options.only else ("converted", *LOADERS):
             if name == "converted":
                 with tf2jax.override_config("scan_layers", True):
-                    loaded = {"scan": _converted("encoder")[:2], "loop": (fn, params)}
+                    loaded = {"scan": exported.converted("encoder")[:2], "loop": (fn, params)}
             else:
                 loaded = {form: LOADERS[name](folder / form) for form in ("scan", "loop")}
             compiling: dict[str, list[float]] = {}

@@ -56,13 +56,14 @@ def _tokens(full: int, small: int, vocabulary: int = 30000) -> Callable[[int, st
     return inputs
 
 
-def transformer(keras: Any, x: Any, depth: int, width: int, heads: int, **call: Any) -> Any:
+def transformer(keras: Any, x: Any, depth: int, width: int, heads: int, dropout: float = 0.0, **call: Any) -> Any:
     layers = keras.layers
     for _ in range(depth):
         y = layers.LayerNormalization(epsilon=1e-5)(x)
-        x = x + layers.MultiHeadAttention(heads, width // heads, flash_attention=False)(y, y, **call)
+        attention = layers.MultiHeadAttention(heads, width // heads, dropout=dropout, flash_attention=False)
+        x = x + layers.Dropout(dropout)(attention(y, y, **call))
         y = layers.LayerNormalization(epsilon=1e-5)(x)
-        x = x + layers.Dense(width)(layers.Dense(4 * width, activation="gelu")(y))
+        x = x + layers.Dropout(dropout)(layers.Dense(width)(layers.Dense(4 * width, activation="gelu")(y)))
     return layers.LayerNormalization(epsilon=1e-5)(x)
 
 
@@ -152,7 +153,10 @@ def _recurrent(layer: str) -> Callable[[Any, str], Any]:
 
 
 def _unet(keras: Any, size: str) -> Any:
-    side, widths = (128, (32, 64, 128, 256)) if size == "full" else (16, (4, 8))
+    return unet(keras, 128, (32, 64, 128, 256)) if size == "full" else unet(keras, 16, (4, 8))
+
+
+def unet(keras: Any, side: int, widths: Sequence[int], dropout: float = 0.0) -> Any:
     layers = keras.layers
 
     def block(x: Any, width: int) -> Any:
@@ -167,7 +171,7 @@ def _unet(keras: Any, size: str) -> Any:
         x = block(x, width)
         skips.append(x)
         x = layers.MaxPooling2D(2)(x)
-    x = block(x, widths[-1])
+    x = layers.Dropout(dropout)(block(x, widths[-1])) if dropout else block(x, widths[-1])
     for width, skip in zip(widths[-2::-1], skips[::-1], strict=True):
         x = layers.Concatenate()([layers.Conv2DTranspose(width, 2, 2)(x), skip])
         x = block(x, width)

@@ -21,14 +21,18 @@ import functools
 import importlib
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tf2jax_lite.ops.traits import Marker, OpOptions, Static, marker_of, partial_fold
+from tf2jax_lite.ops.traits import MARKERS, Marker, OpOptions, Static, marker_of, partial_fold
 from tf2jax_lite.support.errors import RegistrationError
 from tf2jax_lite.support.scoped import Scoped
 
 __all__ = ["Op", "RegistrationError", "Static", "known_ops", "lookup", "op", "override_op", "register_op"]
+
+REQUIRED: Any = inspect.Parameter.empty
+"""In the ``attributes`` of `op`: an attribute without a default."""
 
 _OPTIONS = tuple(field.name for field in dataclasses.fields(OpOptions))
 _OF_INPUTS = frozenset(
@@ -131,7 +135,16 @@ _lock = threading.Lock()
 _overrides: Scoped[Op] = Scoped("op_overrides")
 
 
-def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> Op:
+def _make_op(
+    name: str,
+    fn: Callable[..., Any],
+    *,
+    inputs: str | None = None,
+    attributes: Mapping[str, Any] = types.MappingProxyType({}),
+    **options: Any,
+) -> Op:
+    if inputs is not None:
+        fn = _with_signature(fn, inputs, attributes)
     function = inspect.unwrap(fn)
     code = getattr(function, "__code__", None)
     source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
@@ -147,13 +160,13 @@ def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> O
         for parameter, found in parameters.items()
         if found.annotation is not found.empty
     }
-    inputs, keywords = _by_kind(parameters, f"op {name!r} ({source})")
-    needs_context = bool(inputs) and markers.get(inputs[0]) is Marker.CONTEXT
+    positional, keywords = _by_kind(parameters, f"op {name!r} ({source})")
+    needs_context = bool(positional) and markers.get(positional[0]) is Marker.CONTEXT
     if needs_context:
-        markers[inputs.pop(0)] = None
+        markers[positional.pop(0)] = None
     with_marker = [(parameter, marker) for parameter, marker in markers.items() if marker is not None]
     for parameter, marker in with_marker:
-        if parameter not in (inputs if marker in _OF_INPUTS else keywords):
+        if parameter not in (positional if marker in _OF_INPUTS else keywords):
             kind = "an input" if marker in _OF_INPUTS else "a keyword-only parameter"
             raise RegistrationError(f"op {name!r} ({source}): {marker.name} {parameter!r} is not {kind}.")
 
@@ -166,11 +179,11 @@ def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> O
     attrs = [k for k in keywords if markers.get(k) is None]
     fold = options.get("fold")
     return Op(
-        **{**options, "fold": fold.fn if isinstance(fold, partial_fold) else fold},
+        **{**options, "fold": _folder(fold, keywords, {k: parameters[k].default for k in attrs})},
         name=name,
         fn=fn,
         source=source,
-        inputs=tuple(inputs),
+        inputs=tuple(positional),
         varargs=any(p.kind is p.VAR_POSITIONAL for p in parameters.values()),
         attrs=frozenset(attrs),
         required_attrs=frozenset(k for k in attrs if parameters[k].default is inspect.Parameter.empty),
@@ -188,6 +201,24 @@ def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> O
         unconditional=keyword(Marker.UNCONDITIONAL),
         config_options=marked(Marker.OPTION),
     )
+
+
+def _folder(fold: Any, keywords: Sequence[str], attrs: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """Return a folder that passes the keywords that ``fold`` takes, or their defaults."""
+    fn = fold.fn if isinstance(fold, partial_fold) else fold
+    if fn is None or not keywords:
+        return fn
+    parameters = inspect.signature(fn).parameters.values()
+    names = frozenset(p.name for p in parameters if p.name in keywords)
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        names |= attrs.keys()
+    defaults = {k: v for k, v in attrs.items() if k in names and v is not REQUIRED}
+
+    @functools.wraps(fn)
+    def call(*args: Any, **given: Any) -> Any:
+        return fn(*args, **{**defaults, **{k: v for k, v in given.items() if k in names}})
+
+    return call
 
 
 def _by_kind(parameters: Mapping[str, inspect.Parameter], where: str) -> tuple[list[str], list[str]]:
@@ -208,12 +239,35 @@ def _by_kind(parameters: Mapping[str, inspect.Parameter], where: str) -> tuple[l
     return inputs, keywords
 
 
+def _with_signature(fn: Callable[..., Any], inputs: str, attributes: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return ``fn``, called by keywords, with another signature."""
+
+    def parameter(text: str, kind: Any, default: Any = REQUIRED) -> inspect.Parameter:
+        name, _, marker = text.partition(":")
+        return inspect.Parameter(name, kind, default=default, annotation=MARKERS[marker] if marker else REQUIRED)
+
+    positional = [parameter(text, inspect.Parameter.POSITIONAL_OR_KEYWORD) for text in inputs.split()]
+    keywords = [parameter(text, inspect.Parameter.KEYWORD_ONLY, default) for text, default in attributes.items()]
+    signature = inspect.Signature([*positional, *keywords])
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return fn(**bound.arguments)
+
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
 def op(*names: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function as the implementation of TensorFlow ops.
 
     Args:
       *names: the op names; several where TensorFlow has several names for one signature.
-      **options: see `traits.OpOptions`.
+      **options: see `traits.OpOptions`. For ops that share a function, ``inputs`` are the names of one op's inputs, as
+        ``"input sizes:Static"``, and ``attributes`` the default of each attribute or `REQUIRED`, of other keywords by
+        ``"key:Key"``. The function is then called with a keyword for each parameter.
 
     Returns:
       A decorator that returns its function unchanged.
@@ -230,7 +284,7 @@ def op(*names: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[.
         if not str(getattr(fn, "__module__", "")).startswith("tf2jax_lite."):
             _import_rare_ops()  # a user's op must not take the name of one of them
         for name in names:
-            entry = _make_op(name, fn, options)
+            entry = _make_op(name, fn, **options)
             with _lock:
                 if name in _registry:
                     raise RegistrationError(
@@ -260,13 +314,13 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
     Args:
       name: the op name.
       fn: the function, with the signature that `op` asks for.
-      **options: see `traits.OpOptions`.
+      **options: as of `op`.
 
     Raises:
       RegistrationError: an option is unknown, or the signature is not an OpDef's.
     """
     _check_names((name,))
-    entry = _make_op(name, fn, options)
+    entry = _make_op(name, fn, **options)
     with _overrides.holding(entry):
         yield
 

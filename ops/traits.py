@@ -65,8 +65,9 @@ class OpOptions:
 
     Attributes:
       pattern: the cost and fusion class of the op.
-      fold: constant folder with the op's signature, called in its place when all inputs are static numpy values, so
-        that shape arithmetic stays out of the trace; `partial_fold` of one for inputs of which only some are static.
+      fold: constant folder, called in place of the op when all inputs are static numpy values, so that shape arithmetic
+        stays out of the trace; it takes the inputs, and those attributes that it names. `partial_fold` of one for
+        inputs of which only some are static.
         Object arrays hold symbolic dimensions, or bytes of strings.
       int64: treatment of int64 inputs without ``jax_enable_x64``, which are (low, high) pairs of uint32. "truncate":
         the function gets the low words. "per_word": it moves elements only, and is applied to either word. "pair": it
@@ -76,7 +77,8 @@ class OpOptions:
       side_effect: whether the node runs even if its results are not used: assertions, printing.
       draws: takes a node's attributes, returns whether the node draws random numbers; for ops with a `Key` of which
         not every node does. ``key`` is None for a node that does not.
-      check: takes a node's attributes, raises OpError at conversion if their values exclude each other.
+      check: takes a node's attributes, and dtypes of its inputs by name as far as attributes tell them; raises OpError
+        at conversion if values exclude each other or a dtype is not supported.
     """
 
     pattern: Pattern = Pattern.ELEMENTWISE
@@ -85,7 +87,7 @@ class OpOptions:
     result_size: Callable[..., int | None] | None = None
     side_effect: bool = False
     draws: Callable[[Mapping[str, Any]], bool] | None = None
-    check: Callable[[Mapping[str, Any]], None] | None = None
+    check: Callable[[Mapping[str, Any], Mapping[str, Any]], None] | None = None
 
     def __post_init__(self) -> None:
         """Check the values of enumerated options.
@@ -160,7 +162,7 @@ class Context:
     """Base class of the lowering's context, for an op's annotated first parameter."""
 
 
-_BY_NAME: Mapping[str, Any] = {
+MARKERS: Mapping[str, Any] = {
     "Static": Static,
     "Unconverted": Unconverted,
     "Read": Read,
@@ -175,7 +177,7 @@ _BY_NAME: Mapping[str, Any] = {
     "Context": Context,
     DynamicShapes.__name__: DynamicShapes,
 }
-_NAMES = "|".join(_BY_NAME)
+_NAMES = "|".join(MARKERS)
 _HAS_NAME = re.compile(rf"\b({_NAMES})\b")
 _IS_NAME = re.compile(rf"(?:\w+\.)*({_NAMES})(?:\[.*\])?(?: \| None)?")
 
@@ -220,4 +222,4 @@ def _evaluated(text: str, namespace: Mapping[str, Any]) -> Any:
         return eval(text, dict(namespace))
     except Exception:  # names that only type checkers see
         match = _IS_NAME.fullmatch(text)
-        return None if match is None else _BY_NAME[match[1]]
+        return None if match is None else MARKERS[match[1]]

@@ -1,7 +1,7 @@
 """Run the tests' core under releases of jax and numpy, in environments.
 
 ``python -m tools.version_matrix`` makes the environments (``--environments DIR`` keeps them for the next time), runs
-the tests in each, prints a table, and with ``--write`` puts it in docs/stablehlo.md. jax 0.11 and later want Python
+the tests in each, prints a table, and with ``--write`` puts it in docs/installation.md. jax 0.11 and later want Python
 3.12: name interpreters with ``--python 3.12=/path/to/python3.12``; those on the PATH are found. What no interpreter is
 found for is said to be not tried.
 """
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "stablehlo.md"
+PAGE = ROOT / "docs" / "installation.md"
 BEGIN, END = "<!-- version matrix: python -m tools.version_matrix --write -->", "<!-- end of version matrix -->"
 # What a user needs whatever the release: import, convert, from_stablehlo, what jax2tf wrote.
 CORE = (
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--environments", type=Path, help="a directory that keeps the environments")
     parser.add_argument("--python", action="append", default=[], metavar="VERSION=PATH", help="an interpreter")
     parser.add_argument("--only", help="environments whose name holds this text")
-    parser.add_argument("--write", action="store_true", help="put the table in docs/stablehlo.md")
+    parser.add_argument("--write", action="store_true", help="put the table in docs/installation.md")
     options = parser.parse_args()
     given = dict(entry.split("=", 1) for entry in options.python)
     outcomes = []

@@ -15,6 +15,7 @@ from ..records import RESULTS, ROOT, Record, read, results_of
 from . import guide, pages, performance
 
 DOCS = ROOT / "docs"
+MEASURED = ROOT / "benchmarks" / "pages"  # of developers, beside the site
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +37,13 @@ class Page:
 
 _STORED = ("performance", "performance-avx2", "performance-before")
 PAGES = {
-    "performance": Page(performance.page, DOCS / "developer" / "performance.md", _STORED),
+    "performance": Page(performance.page, MEASURED / "performance.md", _STORED),
     "guide": Page(guide.page, DOCS / "guides" / "performance.md", ("performance", "performance-avx2"), guide.draw),
     "gallery": Page(pages.gallery, DOCS / "gallery.md", ("gallery",)),
-    "training": Page(pages.training, DOCS / "finetuning-performance.md", ("finetuning",)),
+    "training": Page(pages.training, MEASURED / "training.md", ("finetuning",)),
     "algorithms": Page(pages.algorithms, None, ("federated-algorithms",), pages.draw_algorithms),
-    "federated": Page(pages.federated, DOCS / "federated-performance.md"),
-    "stablehlo": Page(pages.stablehlo, DOCS / "stablehlo.md"),
+    "federated": Page(pages.federated, MEASURED / "federated.md"),
+    "stablehlo": Page(pages.stablehlo, MEASURED / "stablehlo.md"),
     "rules": Page(pages.rules),
     "first": Page(pages.first),
 }

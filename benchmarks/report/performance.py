@@ -1,4 +1,4 @@
-"""docs/developer/performance.md: all measurements of models and kernels."""
+"""benchmarks/pages/performance.md: all measurements of models and kernels."""
 
 from __future__ import annotations
 

@@ -13,19 +13,55 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent, is_size
-from tf2jax_lite.dynamic_shapes.provenance import entries
+from tf2jax_lite.dynamic_shapes.bounds import as_size, is_data_dependent, is_size
+from tf2jax_lite.dynamic_shapes.primitives import truncate_p
+from tf2jax_lite.dynamic_shapes.provenance import Entry, entries, name_of
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
-from tf2jax_lite.ops.common.static_shape import compatible, is_int
+from tf2jax_lite.ops.common.broadcasting import compatible, is_int
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, normalize_axis
 from tf2jax_lite.values.variant import Variant
 
-from ._dynamic_split import dynamic_split, split_with_remainder
-from ._slicing import object_or_array
 from .gather import take
+from .slice import object_or_array
+
+
+def dynamic_split(value: Any, size_splits: Any, sizes: list[Entry], axis: int, tracker: DynamicShapes) -> list[Any]:
+    """Split into parts of traced sizes; NaN if they do not add up (TensorFlow raises)."""
+    whole = value.shape[axis]
+    total = jnp.asarray(whole).astype(np.int32)
+    counts = jnp.asarray(size_splits).astype(np.int32)
+    counts = jnp.where(counts == -1, total - jnp.sum(jnp.where(counts == -1, 0, counts)), counts)
+    fits = (jnp.sum(counts) == total) & jnp.all(counts >= 0)
+    starts = jnp.cumsum(counts) - counts
+    out = []
+    for i, size in enumerate(sizes):
+        if (dim := tracker.dim_of(size)) is not None and is_size(dim):
+            indices = lax.iota(np.int32, dim)
+        else:
+            key = ("split", str(whole), name_of(size_splits), i)  # one dimension for all arrays that are split so
+            # A count above the capacity invalidates the part.
+            count = jnp.where(fits, counts[i], total + 1)
+            indices = tracker.prefix(lax.iota(np.int32, whole), count, key, size_splits, is_sure=False)
+        out.append(take(value, indices + starts[i], axis))
+    tracker.record_split([part.shape[axis] for part in out], whole)
+    return out
+
+
+def split_with_remainder(value: Any, sizes: list[Any], axis: int, tracker: DynamicShapes) -> list[Any]:
+    """Split into parts of symbolic sizes, such as n - 1 and 1."""
+    start, out = jnp.zeros((), np.int32), []
+    for dim in sizes:
+        count = jnp.asarray(dim).astype(np.int32)
+        indices = lax.iota(np.int32, size := as_size(dim))
+        if not is_size(dim):
+            indices = truncate_p.bind(indices, count, dim=size, name="", is_sure=True)
+        out.append(take(value, indices + start, axis))
+        start = start + count
+    tracker.record_split([part.shape[axis] for part in out], value.shape[axis])
+    return out
 
 
 def _axis(axis: Any, rank: int) -> int:
@@ -62,14 +98,7 @@ def _concat_axis(values: list[Any], axis: Any) -> int:
     pattern=Pattern.INJECTIVE,
 )
 def concat_v2(values, axis: Static):
-    """Concatenate along an axis.
-
-    Args:
-      axis: scalar int in ``[-rank, rank)``.
-
-    Raises:
-      OpError: scalars, shapes that do not match, or an axis out of range.
-    """
+    """Concatenate along an axis."""
     where = _concat_axis(values, axis)
     return lax.concatenate(values, where) if len(values) > 1 else jnp.asarray(values[0])
 
@@ -78,11 +107,7 @@ def concat_v2(values, axis: Static):
     "Concat", fold=lambda concat_dim, values: _join(values, _concat_axis(values, concat_dim)), pattern=Pattern.INJECTIVE
 )
 def concat(concat_dim: Static, values):
-    """Concatenate along an axis.
-
-    Args:
-      concat_dim: scalar int in ``[-rank, rank)``.
-    """
+    """Concatenate along an axis."""
     return concat_v2(values, concat_dim)
 
 
@@ -100,7 +125,7 @@ def _pack_axis(values: Sequence[Any], axis: int) -> int:
     return normalize_axis(axis, len(shapes[0]) + 1)
 
 
-def _fold_pack(values: list[Any], *, axis: int = 0) -> Any:
+def _fold_pack(values: list[Any], *, axis: int) -> Any:
     axis = _pack_axis(values, axis)
     return _join([np.expand_dims(np.asarray(v), axis) for v in values], axis)
 
@@ -112,14 +137,7 @@ def _expanded(value: Any, axis: int) -> Any:
 
 @op("Pack", int64="per_word", fold=_fold_pack, pattern=Pattern.INJECTIVE)
 def pack(values, *, axis=0):
-    """Stack along a new axis.
-
-    Args:
-      axis: int in ``[-rank - 1, rank]``.
-
-    Raises:
-      OpError: the shapes differ, or the axis is out of range.
-    """
+    """Stack along a new axis."""
     if isinstance(values[0], Variant):
         return values[0].stack(values[1:])
     axis = _pack_axis(values, axis)
@@ -135,7 +153,7 @@ def _unpack_axis(value: Any, num: int, axis: int) -> int:
     return axis
 
 
-def _fold_unpack(value: Any, *, num: int, axis: int = 0) -> Any:
+def _fold_unpack(value: Any, *, num: int, axis: int) -> Any:
     value = np.asarray(value)
     axis = _unpack_axis(value, num, axis)
     return [object_or_array(value[(slice(None),) * axis + (i,)]) for i in range(num)]
@@ -143,14 +161,7 @@ def _fold_unpack(value: Any, *, num: int, axis: int = 0) -> Any:
 
 @op("Unpack", int64="per_word", fold=_fold_unpack, pattern=Pattern.INJECTIVE)
 def unpack(value, *, num, axis=0):
-    """Split along an axis, which the results lack.
-
-    Args:
-      axis: int in ``[-rank, rank)``.
-
-    Raises:
-      OpError: the size of the axis is static and not ``num``.
-    """
+    """Split along an axis, which the results lack."""
     if isinstance(value, Variant):
         return value.unstack()
     value = jnp.asarray(value)
@@ -195,14 +206,7 @@ def _fold_parts(value: Any, sizes: list[Any], axis: int) -> list[Any]:
 
 @op("Split", int64="per_word", fold=_fold_split, pattern=Pattern.INJECTIVE)
 def split(axis: Static, value, *, num_split):
-    """Split into equal parts.
-
-    Args:
-      axis: scalar int in ``[-rank, rank)``.
-
-    Raises:
-      OpError: the axis does not divide into equal parts, or is out of range.
-    """
+    """Split into equal parts."""
     value = jnp.asarray(value)
     axis = _axis(axis, value.ndim)
     return _split(value, _equal_sizes(value.shape, axis, num_split), axis)
@@ -260,11 +264,6 @@ def split_v(value, size_splits, axis: Static, *, num_split, tracker: DynamicShap
     Args:
       size_splits: ``[num_split]``, ints, of which one may be -1. If traced, parts have data-dependent sizes; results
         are NaN if the sizes do not add up, where TensorFlow raises.
-      axis: scalar int in ``[-rank, rank)``.
-
-    Raises:
-      OpError: static sizes are negative or do not add up.
-      UnboundedError: traced sizes without a tracker.
     """
     value = jnp.asarray(value)
     axis = _axis(axis, value.ndim)

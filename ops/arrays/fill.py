@@ -14,7 +14,7 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.static_shape import MAX_FOLDED, is_int, is_small
+from tf2jax_lite.ops.common.broadcasting import MAX_FOLDED, is_int, is_small
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_symbolic
@@ -35,15 +35,7 @@ def _fold_fill(dims: Any, value: Any) -> Any:
 
 @op("Fill", fold=_fold_fill, result_size=result_size.from_sizes(0))
 def fill(dims: Static, value):
-    """Return an array of one value.
-
-    Args:
-      dims: a vector of ints >= 0, the shape of the result.
-      value: a scalar.
-
-    Raises:
-      OpError: ``value`` is not a scalar, or a dimension is negative.
-    """
+    """Return an array of one value."""
     if np.ndim(value):
         raise OpError(f"value must be a scalar, got shape {np.shape(value)}")
     return jnp.broadcast_to(value, static_sizes(dims))
@@ -51,18 +43,11 @@ def fill(dims: Static, value):
 
 @op(
     "Empty",
-    fold=lambda shape, *, dtype, init=False: _fold_fill(shape, np.zeros((), dtype)),
+    fold=lambda shape, *, dtype: _fold_fill(shape, np.zeros((), dtype)),
     result_size=result_size.from_sizes(0),
 )
 def empty(shape: Static, *, dtype, init=False):
-    """Return zeros: memory is never uninitialized here.
-
-    Args:
-      shape: a vector of ints >= 0.
-
-    Raises:
-      OpError: a dimension is negative.
-    """
+    """Return zeros: memory is never uninitialized here."""
     return jnp.zeros(static_sizes(shape), canonical(dtype))
 
 
@@ -99,15 +84,10 @@ def range_(start: Static, limit: Static, delta: Static):
     """Return numbers from ``start`` up to, but not including, ``limit``.
 
     Args:
-      start: a number, or a dimension expression.
-      limit: a number, or a dimension expression.
       delta: the step, a number other than 0.
 
     Returns:
       ``[ceil((limit - start) / delta)]``, of the inputs' dtype; floats are rounded in it, as in TensorFlow.
-
-    Raises:
-      OpError: ``delta`` is 0 or symbolic, or ``limit`` cannot be reached.
     """
     if not any(is_symbolic(v) for v in (start, limit, delta)):
         return _fold_range(start, limit, delta)
@@ -133,16 +113,7 @@ def _range_of_floats(first: Any, last: Any, step: Any, dtype: np.dtype) -> Any:
 
 @op("LinSpace", result_size=result_size.count(2))
 def lin_space(start, stop, num: Static):
-    """Return evenly spaced numbers, both ends included.
-
-    Args:
-      start: scalar float.
-      stop: scalar float.
-      num: scalar int > 0, length of the result.
-
-    Raises:
-      OpError: ``num`` is not positive, or an end is not a scalar.
-    """
+    """Return evenly spaced numbers, both ends included."""
     (count,) = dims(num)
     if is_int(count) and count <= 0:
         raise OpError(f"num must be positive, got {count}")

@@ -14,7 +14,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.static_shape import is_int
+from tf2jax_lite.ops.common.broadcasting import is_int
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern, Read
 from tf2jax_lite.support.errors import OpError
@@ -45,11 +45,7 @@ def _batch_axis(params: Any, indices: Any, axis: Any, batch_dims: int) -> tuple[
 
 
 def _in_range(indices: Any, limit: Any) -> bool:
-    """Return whether indices are static and in range.
-
-    Raises:
-      OpError: a static index is out of range.
-    """
+    """Return whether indices are static and in range."""
     if not is_static(indices) or indices.dtype == object:
         return False
     if indices.size == 0:
@@ -68,17 +64,12 @@ def take(params: Any, indices: Any, axis: int, batch: int = 0) -> Any:
     """Gather slices along an axis.
 
     Args:
-      params: an array.
-      indices: integers.
       axis: the axis of ``params`` that is indexed, ``batch <= axis < rank``.
       batch: number of leading dimensions that ``params`` and ``indices`` share.
 
     Returns:
       Shape ``params.shape[:axis] + indices.shape[batch:] + params.shape[axis + 1:]``. Traced indices out of range give
       0.
-
-    Raises:
-      OpError: a static index is out of range.
     """
     params = as_array(params)
     safe = _in_range(indices, params.shape[axis])
@@ -110,7 +101,7 @@ def take(params: Any, indices: Any, axis: int, batch: int = 0) -> Any:
     return out
 
 
-def _fold_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int = 0) -> Any:
+def _fold_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int) -> Any:
     params, indices = np.asarray(params), np.asarray(indices)
     axis, batch = _batch_axis(params, indices, axis, batch_dims)
     _in_range(indices, params.shape[axis])
@@ -131,14 +122,7 @@ def _fold_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int = 0
 
 @op("GatherV2", int64="per_word", fold=_fold_gather_v2, result_size=result_size.gathered, pattern=Pattern.INJECTIVE)
 def gather_v2(params, indices, axis: Static, *, batch_dims=0):
-    """Gather slices along an axis.
-
-    Args:
-      axis: scalar int in ``[-rank, rank)``.
-
-    Raises:
-      OpError: ``axis`` or ``batch_dims`` is out of range, batch dimensions differ, or a static index is out of range.
-    """
+    """Gather slices along an axis."""
     axis, batch = _batch_axis(params, indices, axis, batch_dims)
     return take(params, indices, axis, batch)
 
@@ -160,11 +144,7 @@ def gather(params, indices):
 
 @op("ResourceGather")
 def resource_gather(resource: Read, indices, *, batch_dims=0):
-    """Gather rows of a variable.
-
-    Raises:
-      OpError: ``batch_dims`` is out of range, or a static index is.
-    """
+    """Gather rows of a variable."""
     axis, batch = _batch_axis(resource, indices, batch_dims, batch_dims)
     return take(resource, indices, axis, batch)
 
@@ -177,11 +157,7 @@ def _check_policy(policy: str) -> bool:
 
 
 def nd_in_range(indices: Any, shape: Any, ignore: bool) -> bool:
-    """Return whether index vectors are static and inside of ``shape``.
-
-    Raises:
-      OpError: a static one is outside, unless ``ignore``.
-    """
+    """Return whether index vectors are static and inside of ``shape``."""
     depth = indices.shape[-1]
     limits = shape[:depth]
     if not is_static(indices) or not all(map(is_int, limits)):
@@ -199,15 +175,11 @@ def take_nd(params: Any, indices: Any, ignore: bool = False) -> Any:
     """Gather slices by index vectors.
 
     Args:
-      params: an array of rank >= 1.
       indices: ``[..., depth]``, integers, ``depth <= rank``.
       ignore: whether static indices out of range give zeros, as traced ones do, instead of an error.
 
     Returns:
       Shape ``indices.shape[:-1] + params.shape[depth:]``.
-
-    Raises:
-      OpError: a scalar, a depth that is too large or not static, or a static index out of range.
     """
     params = as_array(params)
     if params.ndim == 0 or indices.ndim == 0:
@@ -238,7 +210,7 @@ def take_nd(params: Any, indices: Any, ignore: bool = False) -> Any:
     return lax.gather(params, jnp.asarray(indices), numbers, sizes, mode=mode, fill_value=None if safe else 0)
 
 
-def _fold_gather_nd(params: Any, indices: Any, *, bad_indices_policy: str = "") -> Any:
+def _fold_gather_nd(params: Any, indices: Any, *, bad_indices_policy: str) -> Any:
     params, indices = np.asarray(params), np.asarray(indices)
     if params.ndim == 0 or indices.ndim == 0:
         raise OpError("params and indices must have at least one dimension")
@@ -262,9 +234,6 @@ def gather_nd(params, indices, *, bad_indices_policy=""):
 
     Args:
       indices: ``[..., depth]``, integers, ``depth <= rank``.
-
-    Raises:
-      OpError: see `take_nd`.
     """
     return take_nd(params, indices, _check_policy(bad_indices_policy))
 

@@ -52,7 +52,7 @@ def identity_n(input):
     return list(input)
 
 
-@op("_ArrayToList", fold=lambda input, *, out_types=(): list(input))
+@op("_ArrayToList", fold=lambda input: list(input))
 def array_to_list(input, *, out_types=()):
     """Return the inputs. TF: _ArrayToList (core/ops/function_ops.cc)."""
     return list(input)
@@ -66,11 +66,7 @@ def stop_gradient(input):
 
 @op("PreventGradient")
 def prevent_gradient(input, *, message="", raise_on_prevent_gradient: Option[bool] = True):
-    """Return the input, whose gradient is an error.
-
-    Raises:
-      PreventedGradientError: when the result is differentiated.
-    """
+    """Return the input, whose gradient is an error."""
     if not raise_on_prevent_gradient:
         return input
 
@@ -89,11 +85,9 @@ def prevent_gradient(input, *, message="", raise_on_prevent_gradient: Option[boo
 
 
 def _check_numerics(tensor, *, message, enable_checkify_for_asserts: Option[bool] = False):
-    """Return the tensor.
-
-    NaN and infinity, errors in TensorFlow, pass unless ``enable_checkify_for_asserts`` is configured
-    (``jax_debug_nans`` finds NaN as well).
-    """
+    """Return the tensor."""
+    # NaN and infinity, errors in TensorFlow, pass unless ``enable_checkify_for_asserts`` is configured
+    # (``jax_debug_nans`` finds NaN as well).
     if enable_checkify_for_asserts:
         text = message.replace("{", "{{").replace("}", "}}")
         checkify.check(~jnp.any(jnp.isnan(tensor)), f"{text} : Found NaN values.")
@@ -112,15 +106,11 @@ def no_op():
 
 @op("Placeholder", "PlaceholderV2")
 def placeholder(*, dtype, shape=None):
-    """Raise: a placeholder that is not an input has no value.
-
-    Raises:
-      OpError: always.
-    """
+    """Raise: a placeholder that is not an input has no value."""
     raise OpError("the placeholder is not fed; name it among the inputs")
 
 
-@op("PlaceholderWithDefault", fold=lambda input, *, shape=None: input)
+@op("PlaceholderWithDefault", fold=lambda input: input)
 def placeholder_with_default(input, *, shape=None):
     """Return the default."""
     return input

@@ -14,7 +14,7 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.static_shape import is_small, is_zero
+from tf2jax_lite.ops.common.broadcasting import is_small, is_zero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
@@ -22,15 +22,7 @@ from tf2jax_lite.values.static import as_array, canonical, dims, is_string
 
 
 def pairs(paddings: Any, rank: int) -> list[tuple[Any, Any]]:
-    """Return paddings as (before, after) pairs of ints or dimension expressions.
-
-    Args:
-      paddings: ``[rank, 2]``, static.
-      rank: number of dimensions.
-
-    Raises:
-      OpError: another shape, or a negative padding.
-    """
+    """Return paddings as (before, after) pairs of ints or dimension expressions."""
     paddings = np.asarray(paddings)
     if paddings.shape != (rank, 2):
         raise OpError(f"paddings must have shape ({rank}, 2), got {paddings.shape}")
@@ -68,9 +60,6 @@ def pad(input, paddings: Static):
 
     Args:
       paddings: ``[rank, 2]``, ints >= 0, before and after each dimension.
-
-    Raises:
-      OpError: ``paddings`` has another shape, or a negative entry.
     """
     return pad_v2(input, paddings, np.zeros((), input.dtype))
 
@@ -81,10 +70,6 @@ def pad_v2(input, paddings: Static, constant_values):
 
     Args:
       paddings: ``[rank, 2]``, ints >= 0, before and after each dimension.
-      constant_values: scalar of the same dtype.
-
-    Raises:
-      OpError: ``paddings`` has another shape, or a negative entry.
     """
     input = jnp.asarray(input)
     fill = lax.stop_gradient(jnp.asarray(constant_values))
@@ -113,14 +98,7 @@ def _mirror(paddings: Any, shape: tuple[Any, ...], mode: str) -> tuple[list[tupl
 
 @op("MirrorPad", result_size=result_size.padded, pattern=Pattern.INJECTIVE)
 def mirror_pad(input, paddings: Static, *, mode):
-    """Pad with mirrored values.
-
-    Args:
-      paddings: ``[rank, 2]``, ints >= 0.
-
-    Raises:
-      OpError: another mode, or paddings that are negative or too large.
-    """
+    """Pad with mirrored values."""
     x = jnp.asarray(input)
     wanted, skip = _mirror(paddings, x.shape, mode)
     for axis, (before, after) in enumerate(wanted):

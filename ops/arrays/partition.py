@@ -16,7 +16,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.provenance import name_of
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.nonzero import nonzero
+from tf2jax_lite.ops.common.rows import nonzero
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
@@ -41,8 +41,7 @@ def _flat_data(indices: list[Any], data: list[Any]) -> tuple[tuple[Any, ...], li
     return element or (), rows
 
 
-def _fold_stitch(indices: Any, data: Any, *, bound: int | None = None) -> np.ndarray:
-    del bound
+def _fold_stitch(indices: Any, data: Any) -> np.ndarray:
     indices = [np.asarray(i) for i in indices]
     element, rows = _flat_data(indices, [np.asarray(d) for d in data])
     where = np.concatenate([i.reshape(-1) for i in indices])
@@ -66,10 +65,6 @@ def dynamic_stitch(indices, data, *, bound: Bound):
     Returns:
       ``[n, *row_shape]``, zeros where no index points; n is the largest index + 1. If indices are traced, those beyond
       the bound and negative ones (the padding of `dynamic_partition`) are dropped.
-
-    Raises:
-      OpError: shapes do not match, or a static index is negative.
-      UnboundedError: traced indices without a bound.
     """
     data = [jnp.asarray(as_array(d)) for d in data]
     element, rows = _flat_data(indices, data)
@@ -111,10 +106,6 @@ def dynamic_partition(data, partitions, *, num_partitions, bound: Bound):
     Returns:
       The rows of each partition, in order. Up to an int bound they are padded with zeros, signed integers with -1, so
       that row numbers that are partitioned alongside drop out of a `dynamic_stitch`.
-
-    Raises:
-      OpError: shapes do not match, or a static partition is out of range.
-      UnboundedError: traced partitions without a bound.
     """
     rank = partitions.ndim
     if tuple(data.shape[:rank]) != tuple(partitions.shape):

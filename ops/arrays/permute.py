@@ -14,8 +14,8 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import as_size
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.accumulation import total
-from tf2jax_lite.ops.common.static_shape import MAX_FOLDED, is_int
+from tf2jax_lite.ops.common.broadcasting import MAX_FOLDED, is_int
+from tf2jax_lite.ops.common.precision import total
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
@@ -40,9 +40,6 @@ def transpose(x, perm: Static):
 
     Args:
       perm: ``[rank]``, a permutation of ``range(rank)``; negative axes count from the end.
-
-    Raises:
-      OpError: ``perm`` is not a permutation.
     """
     x = jnp.asarray(x)
     axes = _permutation(perm, x.ndim)
@@ -55,11 +52,7 @@ def transpose(x, perm: Static):
     pattern=Pattern.INJECTIVE,
 )
 def conjugate_transpose(x, perm: Static):
-    """Permute dimensions and conjugate.
-
-    Args:
-      perm: ``[rank]``, as that of `transpose`.
-    """
+    """Permute dimensions and conjugate."""
     out = transpose(x, perm)
     return lax.conj(out) if jnp.issubdtype(out.dtype, jnp.complexfloating) else out
 
@@ -84,14 +77,7 @@ def _fold_tile(input: Any, multiples: Any) -> Any:
 
 @op("Tile", fold=_fold_tile, result_size=result_size.repeated, pattern=Pattern.INJECTIVE)
 def tile(input, multiples: Static):
-    """Repeat along each dimension.
-
-    Args:
-      multiples: ``[rank]``, ints >= 0.
-
-    Raises:
-      OpError: ``multiples`` has another length, or a negative entry.
-    """
+    """Repeat along each dimension."""
     x = jnp.asarray(input)
     counts = _multiples(multiples, x.ndim)
     expanded: list[Any] = []  # each dimension with its multiple before it
@@ -127,14 +113,7 @@ def _reverse_axes(axis: Any, rank: int) -> tuple[int, ...]:
     pattern=Pattern.INJECTIVE,
 )
 def reverse_v2(tensor, axis: Static):
-    """Reverse along axes.
-
-    Args:
-      axis: a vector of distinct ints in ``[-rank, rank)``.
-
-    Raises:
-      OpError: an axis is out of range or repeated.
-    """
+    """Reverse along axes."""
     x = jnp.asarray(tensor)
     axes = _reverse_axes(axis, x.ndim)
     return lax.rev(x, axes) if axes else x
@@ -152,14 +131,7 @@ def _flags(flags: Any, rank: int) -> Any:
     pattern=Pattern.INJECTIVE,
 )
 def reverse(tensor, dims: Static):
-    """Reverse along the dimensions that are flagged.
-
-    Args:
-      dims: ``[rank]``, bools.
-
-    Raises:
-      OpError: ``dims`` has another shape.
-    """
+    """Reverse along the dimensions that are flagged."""
     return reverse_v2(tensor, _flags(dims, np.ndim(tensor)))
 
 
@@ -170,9 +142,6 @@ def reverse_sequence(input, seq_lengths, *, seq_dim, batch_dim=0):
     Args:
       seq_lengths: ``[size of batch_dim]``, ints; the number of elements that are reversed. If traced, it is clamped to
         the sequence, where TensorFlow raises.
-
-    Raises:
-      OpError: dimensions are out of range or equal, shapes do not match, or a static length is out of range.
     """
     x, lengths = jnp.asarray(input), jnp.asarray(seq_lengths)
     for name, axis in (("seq_dim", seq_dim), ("batch_dim", batch_dim)):
@@ -214,9 +183,6 @@ def roll(input, shift, axis: Static):
     Args:
       shift: a scalar or vector of ints, static or traced.
       axis: ints in ``[-rank, rank)``, of the shape of ``shift``. Shifts along a repeated axis add up.
-
-    Raises:
-      OpError: a scalar input, or ``shift`` and ``axis`` of different shapes.
     """
     x = jnp.asarray(input)
     if x.ndim == 0:
@@ -248,15 +214,7 @@ def _roll(x: Any, shift: Any, axis: int) -> Any:
 
 @op("TileGrad")
 def tile_grad(input, multiples: Static):
-    """Sum tiles.
-
-    Args:
-      input: [n0 d0, n1 d1, ...].
-      multiples: static [n0, n1, ...].
-
-    Raises:
-      OpError: the shape does not divide into tiles.
-    """
+    """Sum tiles."""
     input, counts = jnp.asarray(input), dims(multiples)
     if len(counts) != input.ndim or any(n < 1 or d % n != 0 for n, d in zip(counts, input.shape, strict=False)):
         raise OpError(f"a tensor of shape {tuple(input.shape)} is not made of {list(counts)} tiles")

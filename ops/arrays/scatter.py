@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.static_shape import compatible, is_int
+from tf2jax_lite.ops.common.broadcasting import compatible, is_int
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern, Update
 from tf2jax_lite.support.errors import OpError
@@ -64,10 +64,8 @@ def _put_jvp(mode: Any, primals: Any, tangents: Any) -> Any:
 
 
 def overwrite_rows(operand: Any, indices: Any, updates: Any, mode: Any) -> Any:
-    """Overwrite slices at index vectors.
-
-    Where indices repeat, each update gets the gradient of its position, as in TensorFlow.
-    """
+    """Overwrite slices at index vectors."""
+    # Where indices repeat, each update gets the gradient of its position, as in TensorFlow.
     if jnp.issubdtype(operand.dtype, jnp.inexact):
         return _put(operand, indices, updates, mode)
     return _call(lax.scatter, operand, indices, updates, mode)
@@ -171,13 +169,8 @@ def scatter(kind: Callable[..., Any], operand: Any, indices: Any, updates: Any, 
 
     Args:
       kind: one of the functions above.
-      operand: an array.
-      indices: ``[..., depth]``, integers.
       updates: ``indices.shape[:-1] + operand.shape[depth:]``, of the operand's dtype.
       policy: "IGNORE": static indices out of range are dropped, as traced ones are.
-
-    Raises:
-      OpError: shapes do not match, or a static index is out of range and not ignored.
     """
     ignore = _check_policy(policy)
     operand, updates = jnp.asarray(as_array(operand)), jnp.asarray(as_array(updates))
@@ -206,7 +199,7 @@ def _fold_scatter(kind: str, operand: np.ndarray, indices: Any, updates: Any, po
 
 
 def _fold_tensor_scatter(kind: str) -> Callable[..., np.ndarray]:
-    def host(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> np.ndarray:
+    def host(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str) -> np.ndarray:
         return _fold_scatter(kind, np.asarray(tensor), indices, updates, bad_indices_policy)
 
     return host
@@ -221,9 +214,6 @@ def scatter_nd(indices, updates, shape: Static, *, bad_indices_policy=""):
       updates: ``indices.shape[:-1] + shape[depth:]``; repeated indices add up.
       shape: ``[rank]``, the shape of the result, ``depth <= rank``.
       bad_indices_policy: "IGNORE": static indices out of range are dropped instead of an error.
-
-    Raises:
-      OpError: see `scatter`.
     """
     updates = jnp.asarray(as_array(updates))
     return scatter(_add, jnp.zeros(dims(shape), updates.dtype), indices, updates, bad_indices_policy)
@@ -237,9 +227,6 @@ def tensor_scatter_update(tensor, indices, updates, *, bad_indices_policy=""):
       indices: ``[..., depth]``, integers; out of range see `scatter`.
       updates: ``indices.shape[:-1] + tensor.shape[depth:]``, of the same dtype.
       bad_indices_policy: "IGNORE": static indices out of range are dropped instead of an error.
-
-    Raises:
-      OpError: see `scatter`.
     """
     return scatter(overwrite_rows, tensor, indices, updates, bad_indices_policy)
 

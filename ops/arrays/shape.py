@@ -16,8 +16,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.bounds import as_size, is_data_dependent
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.broadcasting import array
-from tf2jax_lite.ops.common.static_shape import MAX_FOLDED, compatible, is_int, is_small, is_zero
+from tf2jax_lite.ops.common.broadcasting import MAX_FOLDED, array, compatible, is_int, is_small, is_zero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
@@ -27,26 +26,14 @@ INT32 = np.dtype(np.int32)
 
 
 def vector(shape: Any, what: str = "shape") -> tuple[Any, ...]:
-    """Return a static vector of dimensions (a scalar counts as one) as a tuple.
-
-    Args:
-      shape: the vector.
-      what: its name, for the error.
-
-    Raises:
-      OpError: the rank is above 1.
-    """
+    """Return a static vector of dimensions (a scalar counts as one) as a tuple."""
     if np.ndim(shape) > 1:
         raise OpError(f"{what} must be a vector, got shape {np.shape(shape)}")
     return dims(shape)
 
 
 def static_sizes(shape: Any) -> tuple[Any, ...]:
-    """Return the shape of a new array, checked.
-
-    Raises:
-      OpError: a dimension is negative, or the rank of the vector is above 1.
-    """
+    """Return the shape of a new array, checked."""
     out = vector(shape)
     for d in out:
         if is_int(d) and d < 0:
@@ -54,13 +41,13 @@ def static_sizes(shape: Any) -> tuple[Any, ...]:
     return tuple(map(as_size, out))
 
 
-@op("Shape", fold=lambda input, *, out_type=INT32: dims_array(np.shape(input), out_type), pattern=Pattern.SHAPE_ONLY)
+@op("Shape", fold=lambda input, *, out_type: dims_array(np.shape(input), out_type), pattern=Pattern.SHAPE_ONLY)
 def shape(input, *, out_type=INT32):
     """Return the shape, a static vector."""
     return dims_array(np.shape(input), out_type)
 
 
-def _shape_n(input: list[Any], *, out_type: Any = INT32) -> list[Any]:
+def _shape_n(input: list[Any], *, out_type: Any) -> list[Any]:
     return [dims_array(np.shape(x), out_type) for x in input]
 
 
@@ -70,7 +57,7 @@ def shape_n(input, *, out_type=INT32):
     return _shape_n(input, out_type=out_type)
 
 
-def _size(input: Any, *, out_type: Any = INT32) -> Any:
+def _size(input: Any, *, out_type: Any) -> Any:
     return dims_array((math.prod(np.shape(input)),), out_type).reshape(())
 
 
@@ -87,15 +74,7 @@ def rank(input):
 
 
 def resolve_shape(shape: Any, current: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the dimensions of a Reshape to ``shape``, with -1 resolved.
-
-    Args:
-      shape: a static vector, of which one entry may be -1.
-      current: the present shape.
-
-    Raises:
-      OpError: the number of elements does not match.
-    """
+    """Return the dimensions of a Reshape to ``shape``, with -1 resolved."""
     target = vector(shape)
     is_complete = isinstance(shape, np.ndarray) and shape.dtype.kind == "i" and min(target, default=0) >= 0
     if is_complete and all(map(is_int, current)) and math.prod(current) == math.prod(target):
@@ -138,14 +117,7 @@ def _fold_reshape(tensor: Any, shape: Any) -> Any:
 
 @op("Reshape", int64="per_word", fold=_fold_reshape)
 def reshape(tensor, shape: Static, *, tracker: DynamicShapes | None = None):
-    """Reshape.
-
-    Args:
-      shape: a vector of ints, of which one may be -1.
-
-    Raises:
-      OpError: the number of elements does not match.
-    """
+    """Reshape."""
     tensor = array(tensor)
     wanted = resolve_shape(shape, tensor.shape if tracker is None else tracker.expand_products(tensor.shape))
     if tracker is not None and any(is_data_dependent(d) for d in (*tensor.shape, *wanted)):
@@ -161,14 +133,7 @@ def _new_axis(input: Any, dim: Any) -> int:
 
 @op("ExpandDims", int64="per_word", fold=lambda input, dim: np.expand_dims(input, _new_axis(input, dim)))
 def expand_dims(input, dim: Static):
-    """Insert a dimension of size 1.
-
-    Args:
-      dim: scalar int in ``[-rank - 1, rank]``.
-
-    Raises:
-      OpError: ``dim`` is out of range, or not one number.
-    """
+    """Insert a dimension of size 1."""
     return lax.expand_dims(jnp.asarray(input), (_new_axis(input, dim),))
 
 
@@ -185,16 +150,13 @@ def _squeeze_axes(current: tuple[Any, ...], squeeze_dims: Any) -> tuple[int, ...
 @op(
     "Squeeze",
     int64="per_word",
-    fold=lambda input, *, squeeze_dims=(): np.squeeze(input, _squeeze_axes(np.shape(input), squeeze_dims)),
+    fold=lambda input, *, squeeze_dims: np.squeeze(input, _squeeze_axes(np.shape(input), squeeze_dims)),
 )
 def squeeze(input, *, squeeze_dims=()):
     """Drop dimensions of size 1.
 
     Args:
       squeeze_dims: the dimensions, ints in ``[-rank, rank)``; none: all that are statically 1.
-
-    Raises:
-      OpError: a dimension is out of range, or statically not 1.
     """
     return lax.squeeze(jnp.asarray(input), _squeeze_axes(np.shape(input), squeeze_dims))
 
@@ -211,14 +173,7 @@ def _fold_broadcast_to(input: Any, shape: Any) -> Any:
 
 @op("BroadcastTo", fold=_fold_broadcast_to, result_size=result_size.from_sizes(1))
 def broadcast_to(input, shape: Static):
-    """Broadcast to a shape.
-
-    Args:
-      shape: a vector of ints >= 0.
-
-    Raises:
-      OpError: the array does not broadcast to the shape.
-    """
+    """Broadcast to a shape."""
     wanted = static_sizes(shape)
     try:
         return jnp.broadcast_to(input, wanted)
@@ -240,15 +195,7 @@ def _fold_broadcast_args(s0: Any, s1: Any) -> Any:
 
 @op("BroadcastArgs", fold=_fold_broadcast_args)
 def broadcast_args(s0: Static, s1: Static):
-    """Return the shape that two shapes broadcast to.
-
-    Args:
-      s0: a static vector.
-      s1: a static vector.
-
-    Raises:
-      OpError: the shapes are incompatible.
-    """
+    """Return the shape that two shapes broadcast to."""
     return _fold_broadcast_args(s0, s1)
 
 
@@ -270,15 +217,7 @@ def _fold_broadcast_gradient_args(s0: Any, s1: Any) -> Any:
 
 @op("BroadcastGradientArgs", fold=_fold_broadcast_gradient_args)
 def broadcast_gradient_args(s0: Static, s1: Static):
-    """Return the axes over which gradients of broadcast operands are summed.
-
-    Args:
-      s0: shape of the first operand, a static vector.
-      s1: shape of the second.
-
-    Raises:
-      OpError: the shapes are incompatible.
-    """
+    """Return the axes over which gradients of broadcast operands are summed."""
     return _fold_broadcast_gradient_args(s0, s1)
 
 
@@ -301,11 +240,7 @@ def concat_offset(concat_dim: Static, shape: Static):
     """Return the start of each part of a concatenation.
 
     Args:
-      concat_dim: scalar int in ``[-rank, rank)``.
       shape: shapes of the parts, static vectors of one length.
-
-    Raises:
-      OpError: ranks, or other dimensions, differ.
     """
     return _fold_concat_offset(concat_dim, shape)
 
@@ -321,11 +256,7 @@ def _fold_invert_permutation(x: Any) -> Any:
 
 @op("InvertPermutation", fold=_fold_invert_permutation)
 def invert_permutation(x):
-    """Invert a permutation.
-
-    Raises:
-      OpError: ``x`` is not a vector, or static and not a permutation.
-    """
+    """Invert a permutation."""
     x = jnp.asarray(x)
     if x.ndim != 1:
         raise OpError(f"a permutation must be a vector, got shape {x.shape}")
@@ -352,14 +283,8 @@ def _fold_unravel_index(indices: Any, dims: Any) -> Any:
 def unravel_index(indices, dims: Static):
     """Return the coordinates of flat indices.
 
-    Args:
-      dims: a static vector, the shape that is indexed.
-
     Returns:
       ``[len(dims), *indices.shape]``.
-
-    Raises:
-      OpError: ``dims`` is not a vector, or a static index is out of range.
     """
     if np.ndim(dims) != 1:
         raise OpError(f"dims must be a vector, got shape {np.shape(dims)}")
@@ -379,21 +304,14 @@ def _formats(src_format: str, dst_format: str) -> list[int]:
     return [src_format.index(letter) for letter in dst_format]
 
 
-def _fold_dim_map(x: Any, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Any:
+def _fold_dim_map(x: Any, *, src_format: str, dst_format: str) -> Any:
     table = np.argsort(_formats(src_format, dst_format))
     return np.asarray(table[np.asarray(x) % len(table)], x.dtype)
 
 
 @op("DataFormatDimMap", fold=_fold_dim_map)
 def data_format_dim_map(x, *, src_format="NHWC", dst_format="NCHW"):
-    """Map axes of one data format to those of another.
-
-    Args:
-      x: axes, ints in ``[-rank, rank)``, of any shape.
-
-    Raises:
-      OpError: the formats are not permutations of each other.
-    """
+    """Map axes of one data format to those of another."""
     x = jnp.asarray(x)
     table = np.argsort(_formats(src_format, dst_format)).astype(x.dtype)
     return jnp.take(jnp.asarray(table), jnp.remainder(x, len(table)), mode="clip")
@@ -408,7 +326,7 @@ def _vec_order(count: int, src_format: str, dst_format: str) -> np.ndarray:
     return np.array(_formats(src_format, dst_format))
 
 
-def _fold_vec_permute(x: Any, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Any:
+def _fold_vec_permute(x: Any, *, src_format: str, dst_format: str) -> Any:
     x = np.asarray(x)
     if x.ndim not in (1, 2):
         raise OpError(f"x must be a vector or a matrix, got shape {x.shape}")
@@ -417,11 +335,7 @@ def _fold_vec_permute(x: Any, *, src_format: str = "NHWC", dst_format: str = "NC
 
 @op("DataFormatVecPermute", fold=_fold_vec_permute)
 def data_format_vec_permute(x, *, src_format="NHWC", dst_format="NCHW"):
-    """Reorder a vector of one data format for another.
-
-    Raises:
-      OpError: another number of entries, or formats that are not permutations of each other.
-    """
+    """Reorder a vector of one data format for another."""
     x = jnp.asarray(x)
     if x.ndim not in (1, 2):
         raise OpError(f"x must be a vector or a matrix, got shape {x.shape}")
@@ -435,9 +349,6 @@ def ensure_shape(input, *, shape):
 
     Args:
       shape: expected dimensions, None for any; None: a shape of any rank.
-
-    Raises:
-      OpError: the shape is incompatible.
     """
     return _check_shape(input, shape)
 

@@ -16,7 +16,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
 from tf2jax_lite.jaxprs.compat import max_dim
-from tf2jax_lite.ops.common.static_shape import is_int, is_zero
+from tf2jax_lite.ops.common.broadcasting import is_int, is_zero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
@@ -39,12 +39,8 @@ def space_to_batch_nd(input, block_shape: Static, paddings: Static):
     """Move blocks of spatial dimensions into the batch.
 
     Args:
-      input: ``[batch, *spatial, ...]``.
       block_shape: ``[m]``, block sizes >= 1 of the first m spatial dimensions.
       paddings: ``[m, 2]``, zeros before and after them; padded dimensions are multiples of the block sizes.
-
-    Raises:
-      OpError: too many block sizes, or a dimension that is not a multiple.
     """
     x = jnp.asarray(input)
     blocks = _blocks(block_shape, x.ndim)
@@ -74,9 +70,6 @@ def batch_to_space_nd(input, block_shape: Static, crops: Static):
       input: ``[batch, *spatial, ...]``; the batch is a multiple of the product of block sizes.
       block_shape: ``[m]``, block sizes >= 1 of the first m spatial dimensions.
       crops: ``[m, 2]``, elements dropped at both ends of the resulting dimensions.
-
-    Raises:
-      OpError: too many block sizes, a batch that is not a multiple, or crops that are too large.
     """
     x = jnp.asarray(input)
     blocks = _blocks(block_shape, x.ndim)
@@ -114,23 +107,13 @@ def _block_size(block_size: int) -> int:
 
 @op("SpaceToBatch", pattern=Pattern.INJECTIVE)
 def space_to_batch(input, paddings: Static, *, block_size):
-    """Move blocks of an image into the batch.
-
-    Args:
-      input: ``[batch, height, width, channels]``.
-      paddings: ``[2, 2]``, see `space_to_batch_nd`.
-    """
+    """Move blocks of an image into the batch."""
     return space_to_batch_nd(input, np.full(2, _block_size(block_size)), paddings)
 
 
 @op("BatchToSpace", pattern=Pattern.INJECTIVE)
 def batch_to_space(input, crops: Static, *, block_size):
-    """Move blocks of the batch into an image.
-
-    Args:
-      input: ``[batch, height, width, channels]``.
-      crops: ``[2, 2]``, see `batch_to_space_nd`.
-    """
+    """Move blocks of the batch into an image."""
     return batch_to_space_nd(input, np.full(2, _block_size(block_size)), crops)
 
 
@@ -146,12 +129,7 @@ def _image(input: Any, block_size: int, data_format: str) -> tuple[Any, bool]:
 
 @op("SpaceToDepth", pattern=Pattern.INJECTIVE)
 def space_to_depth(input, *, block_size, data_format="NHWC"):
-    """Move blocks of an image into its channels.
-
-    Raises:
-      OpError: another rank, or dimensions that are not multiples.
-      UnsupportedAttributeError: another data format.
-    """
+    """Move blocks of an image into its channels."""
     x, channels_last = _image(input, block_size, data_format)
     n, h, w, c = x.shape if channels_last else (x.shape[0], *x.shape[2:], x.shape[1])
     if any(is_int(d) and d % block_size for d in (h, w)):
@@ -166,12 +144,7 @@ def space_to_depth(input, *, block_size, data_format="NHWC"):
 
 @op("DepthToSpace", pattern=Pattern.INJECTIVE)
 def depth_to_space(input, *, block_size, data_format="NHWC"):
-    """Move channels into blocks of an image.
-
-    Raises:
-      OpError: another rank, or channels that are not a multiple.
-      UnsupportedAttributeError: another data format.
-    """
+    """Move channels into blocks of an image."""
     x, channels_last = _image(input, block_size, data_format)
     n, h, w, c = x.shape if channels_last else (x.shape[0], *x.shape[2:], x.shape[1])
     if is_int(c) and c % (block_size * block_size):
@@ -226,17 +199,7 @@ def _patches(x: Any, ksizes: Sequence[int], strides: Sequence[int], rates: Seque
 
 @op("ExtractImagePatches", pattern=Pattern.INJECTIVE)
 def extract_image_patches(images, *, ksizes, strides, rates, padding):
-    """Return the patches of images in the last dimension.
-
-    Args:
-      images: ``[batch, height, width, channels]``.
-
-    Returns:
-      ``[batch, rows, columns, patch_height * patch_width * channels]``.
-
-    Raises:
-      OpError: another rank, or invalid attributes.
-    """
+    """Return the patches of images in the last dimension."""
     x = jnp.asarray(images)
     if x.ndim != 4:
         raise OpError(f"images must have rank 4, got {x.ndim}")
@@ -245,14 +208,7 @@ def extract_image_patches(images, *, ksizes, strides, rates, padding):
 
 @op("ExtractVolumePatches", pattern=Pattern.INJECTIVE)
 def extract_volume_patches(input, *, ksizes, strides, padding):
-    """Return the patches of volumes in the last dimension.
-
-    Args:
-      input: ``[batch, depth, height, width, channels]``.
-
-    Raises:
-      OpError: another rank, or invalid attributes.
-    """
+    """Return the patches of volumes in the last dimension."""
     x = jnp.asarray(input)
     if x.ndim != 5:
         raise OpError(f"input must have rank 5, got {x.ndim}")

@@ -13,8 +13,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
-from tf2jax_lite.ops.common.nonzero import nonzero
-from tf2jax_lite.ops.common.row_boundaries import MAX_COMPARED_PAIRS, starts
+from tf2jax_lite.ops.common.rows import MAX_COMPARED_PAIRS, nonzero, starts
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
@@ -26,11 +25,7 @@ _NO_AXIS = np.zeros((0,), np.int32)
 
 
 def _unique_ids(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Find distinct elements of a vector, or matrix rows, by first occurrence.
-
-    Returns:
-      The index of each first occurrence, the number of each row's group, and the size of each group.
-    """
+    """Return first indices of distinct rows, each row's group, and groups' sizes."""
     by_axis: dict[str, Any] = {"axis": 0} if x.ndim > 1 else {"equal_nan": False}
     _, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, **by_axis)
     order = np.argsort(first)
@@ -85,23 +80,7 @@ def _unique(x: Any, axis: Any, out_idx: Any, bound: int | DynamicShapes | None) 
     return _traced_unique(x, which, out_idx, bound) if static is None else _static_unique(static, which, out_idx)
 
 
-def _fold_unique(x: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, ...]:
-    return _unique(x, _NO_AXIS, out_idx, bound)[:2]
-
-
-def _fold_unique_v2(x: Any, axis: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, ...]:
-    return _unique(x, axis, out_idx, bound)[:2]
-
-
-def _fold_unique_counts(x: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, ...]:
-    return _unique(x, _NO_AXIS, out_idx, bound)
-
-
-def _fold_unique_counts_v2(x: Any, axis: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, ...]:
-    return _unique(x, axis, out_idx, bound)
-
-
-@op("Unique", fold=_fold_unique)
+@op("Unique", fold=lambda x, *, out_idx: _unique(x, _NO_AXIS, out_idx, None)[:2])
 def unique(x, *, out_idx=np.int32, bound: Bound):
     """Return distinct values and each element's index there.
 
@@ -111,37 +90,29 @@ def unique(x, *, out_idx=np.int32, bound: Bound):
     Returns:
       Values in order of first occurrence, up to an int bound padded with zeros (further values are dropped), and
       indices ``[n]``.
-
-    Raises:
-      OpError: the input is not a vector.
-      UnboundedError: a traced input without a bound.
     """
     y, number, _ = _unique(x, _NO_AXIS, out_idx, bound)
     return y, number
 
 
-@op("UniqueV2", fold=_fold_unique_v2)
+@op("UniqueV2", fold=lambda x, axis, *, out_idx: _unique(x, axis, out_idx, None)[:2])
 def unique_v2(x, axis: Static, *, out_idx=np.int32, bound: Bound):
     """Return distinct slices along an axis, and their indices.
 
     Args:
       axis: a vector of at most one axis; none: ``x`` is a vector.
-
-    Raises:
-      OpError: ``axis`` is out of range, or no axis of an array of higher rank.
-      UnboundedError: a traced input without a bound.
     """
     y, number, _ = _unique(x, axis, out_idx, bound)
     return y, number
 
 
-@op("UniqueWithCounts", fold=_fold_unique_counts)
+@op("UniqueWithCounts", fold=lambda x, *, out_idx: _unique(x, _NO_AXIS, out_idx, None))
 def unique_with_counts(x, *, out_idx=np.int32, bound: Bound):
     """Return the results of `unique`, and how often each value occurs."""
     return _unique(x, _NO_AXIS, out_idx, bound)
 
 
-@op("UniqueWithCountsV2", fold=_fold_unique_counts_v2)
+@op("UniqueWithCountsV2", fold=lambda x, axis, *, out_idx: _unique(x, axis, out_idx, None))
 def unique_with_counts_v2(x, axis: Static, *, out_idx=np.int32, bound: Bound):
     """Return the results of `unique_v2`, and how often each slice occurs.
 
@@ -155,11 +126,6 @@ def _static_difference(x: np.ndarray, y: np.ndarray, out_idx: Any) -> tuple[np.n
     return x[where], where.astype(canonical(out_idx))
 
 
-def _fold_list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, Any]:
-    del bound
-    return _static_difference(np.asarray(x), np.asarray(y), out_idx)
-
-
 def _missing(x: Any, y: Any) -> Any:
     """Return whether each element of ``x`` is not in ``y``."""
     lengths = (x.shape[0], y.shape[0])
@@ -169,20 +135,12 @@ def _missing(x: Any, y: Any) -> Any:
     return take(y, jnp.minimum(jnp.searchsorted(y, x), y.shape[0] - 1), 0) != x
 
 
-@op("ListDiff", fold=_fold_list_diff)
+@op("ListDiff", fold=lambda x, y, *, out_idx: _static_difference(np.asarray(x), np.asarray(y), out_idx))
 def list_diff(x, y, *, out_idx=np.int32, bound: Bound):
     """Return the elements of one vector that are not in another, and their indices.
 
-    Args:
-      x: ``[n]``.
-      y: ``[m]``, of the same dtype.
-
     Returns:
       Both in order. Up to an int bound, values are padded with zeros, indices with ``n``.
-
-    Raises:
-      OpError: other ranks.
-      UnboundedError: a traced input without a bound.
     """
     if x.ndim != 1 or y.ndim != 1:
         raise OpError(f"two vectors are expected, not ranks {x.ndim} and {y.ndim}")

@@ -14,8 +14,8 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import as_size, keep_rows, row_capacity
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.nonzero import nonzero
-from tf2jax_lite.ops.common.static_shape import is_int
+from tf2jax_lite.ops.common.broadcasting import is_int
+from tf2jax_lite.ops.common.rows import nonzero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
@@ -32,13 +32,7 @@ def one_hot(indices, depth: Static, on_value, off_value, *, axis=-1):
 
     Args:
       indices: integers; those outside ``[0, depth)`` select no position.
-      depth: scalar int >= 0, size of the new axis.
-      on_value: scalar, at the position of the index.
-      off_value: scalar of the same dtype, elsewhere.
       axis: the new axis, -1 or in ``[0, rank]``.
-
-    Raises:
-      OpError: ``axis`` is out of range, ``depth`` is negative, or a value is not a scalar.
     """
     indices = jnp.asarray(indices)
     rank = indices.ndim + 1
@@ -62,7 +56,7 @@ def one_hot(indices, depth: Static, on_value, off_value, *, axis=-1):
     return _select(hit, on_value, off_value, shape)
 
 
-def _fold_where(input: Any, *, bound: int | None = None) -> Any:
+def _fold_where(input: Any) -> Any:
     x = np.asarray(input)
     if x.ndim == 0:
         raise OpError("the input of Where must be at least 1-dim")
@@ -76,10 +70,6 @@ def where(input, *, bound: Bound = None):
     Returns:
       ``[n, rank]``, int64, in row-major order. With an int ``bound`` it has that many rows: rows after the last are -1
       (which gathers zeros and scatters nothing), further coordinates are dropped.
-
-    Raises:
-      OpError: the input is a scalar.
-      UnboundedError: the input is traced and there is no bound.
     """
     if isinstance(input, np.ndarray):
         return _fold_where(input)
@@ -115,12 +105,7 @@ def inplace_update(x, i, v):
     """Replace rows.
 
     Args:
-      x: ``[n, ...]``.
       i: ``[m]``, ints, taken modulo ``n``.
-      v: ``[m, ...]``, rows of the same dtype.
-
-    Raises:
-      OpError: the shapes do not match.
     """
     x, i, v = _rows(x, i, v)
     return x.at[i].set(v, mode="promise_in_bounds")

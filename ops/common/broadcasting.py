@@ -1,7 +1,12 @@
-"""Broadcasting of operands for ``jax.lax`` primitives, with few equations."""
+"""Broadcasting of operands for ``jax.lax`` primitives, and comparison of shapes.
+
+A dimension is an int where its size is static, and an expression of symbolic dimensions otherwise, whose comparison
+with another one may be inconclusive. Shapes are compared where they are ints.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -11,6 +16,31 @@ from jax import lax
 
 from tf2jax_lite.xla_cpu.reductions import broadcast, repeats_long_rows
 
+MAX_FOLDED = 1024
+"""Elements of the largest array that constant folding makes; larger ones are made in the trace, without a constant."""
+
+
+def is_int(value: Any) -> bool:
+    """Return whether a dimension is static."""
+    return isinstance(value, (int, np.integer))
+
+
+def is_zero(value: Any) -> bool:
+    """Return whether a dimension is statically 0."""
+    return is_int(value) and value == 0
+
+
+def is_small(shape: tuple[Any, ...]) -> bool:
+    """Return whether a shape is static and has at most `MAX_FOLDED` elements."""
+    return all(map(is_int, shape)) and math.prod(shape) <= MAX_FOLDED
+
+
+def compatible(shape: Any, other: Any, skip: int | None = None) -> bool:
+    """Return whether two shapes may be equal, but for the dimension ``skip``."""
+    return len(shape) == len(other) and all(
+        i == skip or not (is_int(a) and is_int(b)) or a == b for i, (a, b) in enumerate(zip(shape, other, strict=True))
+    )
+
 
 def array(x: Any) -> Any:
     """Return ``jnp.asarray(x)``, which takes a microsecond to trace for an array."""
@@ -18,27 +48,14 @@ def array(x: Any) -> Any:
 
 
 def number(value: Any, dtype: Any) -> Any:
-    """Return a number as a NumPy scalar, which is a literal in the jaxpr.
-
-    Args:
-      value: a number, or a symbolic dimension, which becomes an array.
-      dtype: dtype of the result.
-    """
+    """Return a number as a NumPy scalar, a literal in the jaxpr; a symbol as an array."""
     if isinstance(value, (int, float, np.number)):
         return np.asarray(value, dtype)[()]
     return jnp.asarray(value, dtype)
 
 
 def pair(x: Any, y: Any) -> tuple[Any, Any]:
-    """Return two arrays, broadcast to their common shape.
-
-    Args:
-      x: an array.
-      y: an array whose shape broadcasts with that of ``x``.
-
-    Raises:
-      ValueError: the shapes do not broadcast.
-    """
+    """Return two arrays, broadcast to their common shape."""
     x, y = array(x), array(y)
     if x.shape == y.shape:
         return x, y
@@ -55,9 +72,6 @@ def matched(x: Any, y: Any) -> tuple[Any, Any]:
     Args:
       x: an array; a static scalar becomes a literal.
       y: an array whose shape broadcasts with that of ``x``.
-
-    Raises:
-      ValueError: the shapes do not broadcast.
     """
     if isinstance(y, np.ndarray) and not y.ndim:
         return array(x), y[()]

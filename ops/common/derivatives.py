@@ -18,7 +18,7 @@ from tf2jax_lite.jaxprs.compat import Primitive, register
 from tf2jax_lite.jaxprs.shard_map import lower_fun, same_axes
 from tf2jax_lite.jaxprs.tracing_cache import inlined
 
-from .accumulation import in_float32
+from .precision import in_float32
 
 
 def _product_or_zero(x: Any, y: Any) -> Any:
@@ -68,7 +68,6 @@ def zero_safe_product(x: Any, y: Any) -> Any:
     ``y`` also where ``x`` is 0.
 
     Args:
-      x: an array of floats or complex numbers.
       y: an array of the same dtype; the shapes broadcast.
     """
     shape = jnp.broadcast_shapes(jnp.shape(x), jnp.shape(y))
@@ -105,13 +104,8 @@ _half_logistic.defjvps(lambda t, y, x: t * (y * (1 - y)))
 
 
 def logistic(x: Any) -> Any:
-    """Return ``1 / (1 + exp(-x))``.
-
-    float16 is computed in float32, as ``exp(-x)`` is infinite in float16 below -11.
-
-    Args:
-      x: an array of floats or complex numbers.
-    """
+    """Return ``1 / (1 + exp(-x))``."""
+    # float16 is computed in float32, as ``exp(-x)`` is infinite in float16 below -11.
     return _half_logistic(x) if x.dtype == jnp.float16 else lax.logistic(x)
 
 

@@ -69,15 +69,7 @@ for _kind in ("Sum", "Mean", "SqrtN"):
 
 
 def check_indices(op: str, names: Sequence[str], args: Sequence[Any], attrs: Mapping[str, Any], where: str) -> None:
-    """Check traced indices of a node that TensorFlow would refuse, with checkify.
-
-    Args:
-      op: the op.
-      names: of its inputs.
-      args: the inputs.
-      attrs: the attributes.
-      where: text for messages that tells the node.
-    """
+    """Check traced indices of a node that TensorFlow would refuse, with checkify."""
     rule = _RULES.get(op)
     if rule is None or attrs.get("bad_indices_policy") == "IGNORE":
         return

@@ -22,10 +22,8 @@ from tf2jax_lite.xla_cpu.conv.params import ConvParams, conv_params, pad, reorde
 def integer_convolution(
     lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], **keywords: Any
 ) -> Any:
-    """Return `jax.lax.conv_general_dilated` of integers, with the same arguments.
-
-    Operands with symbolic sizes other than that of the batch are left to JAX.
-    """
+    """Return `jax.lax.conv_general_dilated` of integers, with the same arguments."""
+    # Operands with symbolic sizes other than that of the batch are left to JAX.
     convolve = functools.partial(lax.conv_general_dilated, window_strides=window_strides, padding=padding, **keywords)
     params = jax.make_jaxpr(convolve)(lhs, rhs).jaxpr.eqns[-1].params  # padding and dilations as numbers
     conv = conv_params(lhs, rhs, params)

@@ -32,11 +32,7 @@ def from_sizes(position: int) -> Callable[..., int | None]:
 
 
 def count(position: int) -> Callable[..., int | None]:
-    """Return the estimate of ops that repeat their inputs along a new axis.
-
-    Args:
-      position: the input that is the size of the new axis.
-    """
+    """Return the estimate for inputs repeated along an axis of size ``position``."""
 
     def elements(*inputs: Any, **_: Any) -> int | None:
         counts = _integers(inputs[position])
@@ -101,10 +97,8 @@ def gathered_nd(params: Any, indices: Any, **_: Any) -> int | None:
 
 
 def broadcast_elements(inputs: list[Any]) -> int:
-    """Return an upper bound for elementwise, joining and selecting ops.
-
-    No axis of a result is longer than the inputs' axes together.
-    """
+    """Return an upper bound for elementwise, joining and selecting ops."""
+    # No axis of a result is longer than the inputs' axes together.
     sizes = [int(np.size(v)) for v in inputs]
     if len(sizes) <= 1 or min(sizes) <= 1:
         return sum(sizes)

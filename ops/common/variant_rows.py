@@ -69,11 +69,7 @@ class VariantRow(Variant):
         return dataclasses.replace(self, parts=parts, counts=self.with_counts().counts)
 
     def bounded(self) -> Self:
-        """Return it padded to its dimensions' upper bounds, so that a loop can carry it.
-
-        Raises:
-          OpError: a dimension has no upper bound.
-        """
+        """Return it padded to its dimensions' upper bounds, so that a loop can carry it."""
         sizes = [part.shape[0] if part.ndim else 0 for part in self.parts]
         if not any(map(is_data_dependent, sizes)):
             return self
@@ -86,11 +82,7 @@ class VariantRow(Variant):
         return self.padded(capacities)
 
     def common_spec(self, other: Self) -> Self:
-        """Return the spec that both specs coerce to: the larger capacity of each part.
-
-        Raises:
-          OpError: they differ in more than the leading dimensions.
-        """
+        """Return the spec that both specs coerce to: the larger capacity of each part."""
         if specs.same_spec(self, other):
             return self
         mine, theirs = ([(p.shape[1:], p.dtype, len(p.shape) > 0) for p in x.parts] for x in (self, other))
@@ -129,18 +121,10 @@ class VariantRows(Variant, abc.ABC):
 
     @abc.abstractmethod
     def row(self, index: Any) -> VariantRow:
-        """Return a row: not padded if its boundaries are static.
-
-        Raises:
-          OpError: the static index is out of range.
-        """
+        """Return a row: not padded if its boundaries are static."""
 
     def static_index(self, index: Any) -> int | None:
-        """Return an index as an int if it is static.
-
-        Raises:
-          OpError: it is out of range.
-        """
+        """Return an index as an int if it is static."""
         found = static_value(index)
         if found is not None and isinstance(self.count, int) and not 0 <= int(found) < self.count:
             raise OpError(f"row {int(found)} is out of range for a {self.kind} of {self.count} rows")
@@ -151,11 +135,7 @@ class VariantRows(Variant, abc.ABC):
         return unset_list(self.count)
 
     def as_list(self) -> TensorList:
-        """Return its rows as a list.
-
-        Raises:
-          OpError: their number is dynamic.
-        """
+        """Return its rows as a list."""
         if not isinstance(self.count, int):
             raise OpError(f"the rows of a {self.kind} are modified as a list, but their number depends on data")
         return TensorList(None, self.count, items=tuple(self.row(np.int32(i)) for i in range(self.count)))

@@ -73,11 +73,7 @@ class _Strings:
 
 
 def table_of(keys: Any, values: Any) -> Table:
-    """Return a table of static keys, in any order; the last value of a key counts.
-
-    Raises:
-      OpError: the numbers of keys and values differ.
-    """
+    """Return a table of static keys, in any order; the last value of a key counts."""
     keys, values = np.asarray(keys), values if isinstance(values, jax.Array) else np.asarray(values)
     if keys.ndim != 1 or values.ndim < 1 or values.shape[0] != keys.shape[0]:
         raise OpError(f"keys of shape {keys.shape} and values of shape {values.shape}")
@@ -99,10 +95,8 @@ def _operand(value: Any) -> Any:
 
 
 def _within_32_bits(table: Table) -> Table:
-    """Return a table without keys beyond 32 bits.
-
-    No traced query equals them, and truncated they are unsorted.
-    """
+    """Return a table without keys beyond 32 bits."""
+    # No traced query equals them, and truncated they are unsorted.
     if jax.config.jax_enable_x64 or not exceeds_32_bits(table.keys):
         return table
     fits = table.keys == table.keys.astype(canonical(table.keys.dtype))
@@ -115,9 +109,6 @@ def lookup_table_find_v2(table_handle, keys: Unconverted, default_value: Unconve
 
     Args:
       keys: of any shape; static if keys or values of the table are strings.
-
-    Raises:
-      OpError: strings are to be looked up for traced keys.
     """
     table = _is_table(table_handle)
     query, default = _operand(keys), _operand(default_value)

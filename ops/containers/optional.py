@@ -61,10 +61,7 @@ class Optional(Variant):
         return () if self.components is None else (self.components, *self.others)
 
     def common_spec(self, other: Optional) -> Optional:
-        """Return the spec that both specs coerce to.
-
-        Alternatives that do not join are kept apart.
-        """
+        """Return the spec that both specs coerce to; alternatives that do not join."""
         same = not self.is_traced and not other.is_traced and self.present == other.present
         present = self.present if same else jax.ShapeDtypeStruct((), np.dtype(bool))
         kinds = [_joined(kind, None) for kind in self.kinds]
@@ -96,11 +93,7 @@ class Optional(Variant):
         return Optional(zeros[0] if zeros else None, self.present, tuple(zeros[1:]))
 
     def add(self, other: Any) -> Optional:
-        """Return the sum, value by value.
-
-        Raises:
-          OpError: only one has values.
-        """
+        """Return the sum, value by value."""
         other = _is_optional(other)
         if not self.is_traced and not other.is_traced and self.present != other.present:
             raise OpError("cannot add optionals because one has a value and the other doesn't")

@@ -11,7 +11,7 @@ import numpy as np
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Read, Update
 
-from . import tensor_list_elements as lists
+from . import tensor_list as lists
 
 _ANY = np.asarray(-1)  # an element shape of unknown rank
 

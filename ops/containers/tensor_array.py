@@ -29,8 +29,8 @@ from tf2jax_lite.values.static import UNKNOWN, Resource, as_array, canonical, di
 from tf2jax_lite.values.tensor_list import TensorList, extended_to, resized
 from tf2jax_lite.values.tensors import Operand
 
-from . import tensor_list_elements as lists
-from . import tensor_list_stack as bulk
+from . import tensor_list as bulk
+from . import tensor_list as lists
 from .tensor_list import as_list, plain_dtype, tensor_list_length
 
 Flow: TypeAlias = TensorList | VariantRows | Operand
@@ -61,10 +61,8 @@ class ArrayHandle(Resource):
         return isinstance(self.size, int)
 
     def contents(self, flow: Any) -> Any:
-        """Return a flow's contents: unset elements if it is a number or another array's.
-
-        They are a `TensorList`, or the `VariantRows` that an array was filled with.
-        """
+        """Return a flow's contents: unset elements if it is a number or another array's."""
+        # They are a `TensorList`, or the `VariantRows` that an array was filled with.
         if isinstance(flow, TensorList) and flow.owner == self.sources:
             return flow
         if isinstance(flow, VariantRows) and not self.sources:
@@ -104,12 +102,7 @@ def tensor_array(
     identical_element_shapes=False,
     tensor_array_name="",
 ):
-    """Make an array of unset elements.
-
-    Args:
-      size: scalar, static; may be symbolic.
-      element_shape: shape of an element, None if unknown.
-    """
+    """Make an array of unset elements."""
     (count,) = dims(size)
     handle = ArrayHandle(plain_dtype(dtype), element_shape, count, dynamic_size)
     return handle, handle.contents(None)
@@ -222,14 +215,8 @@ def tensor_array_stack(handle, flow_in, *, dtype, element_shape=None, bound: Bou
 
     For a dynamic size, see `tensor_list_stack`.
 
-    Args:
-      element_shape: static shape of an element, None if unknown.
-
     Returns:
       [size, ...], or a vector of variants.
-
-    Raises:
-      OpError: elements differ in shape, or the shape of unset elements is unknown.
     """
     array = _handle(handle)
     shape = element_shape if array.shape is None else array.shape
@@ -297,11 +284,7 @@ def tensor_array_split(handle, value, lengths: Static, flow_in):
     """Set all elements to parts of a tensor, split along its first axis.
 
     Args:
-      value: [n, ...].
       lengths: static sizes of the elements; their sum is n.
-
-    Raises:
-      OpError: the lengths do not add up to n, or their number is not the size of the array.
     """
     array = _handle(handle)
     parts = bulk.tensor_list_split(value, _vector(None), lengths, element_dtype=array.dtype)

@@ -104,22 +104,14 @@ def _position(source: TensorMap, key: Any) -> int:
 
 @op("TensorMapLookup")
 def tensor_map_lookup(input_handle, key: Static):
-    """Return the value of a key.
-
-    Raises:
-      OpError: there is no such key.
-    """
+    """Return the value of a key."""
     source = _is_map(input_handle)
     return source.values[_position(source, key)]
 
 
 @op("TensorMapErase")
 def tensor_map_erase(input_handle, key: Static):
-    """Remove a key.
-
-    Raises:
-      OpError: there is no such key.
-    """
+    """Remove a key."""
     source = _is_map(input_handle)
     position = _position(source, key)
     keys, values = ((*v[:position], *v[position + 1 :]) for v in (source.keys, source.values))

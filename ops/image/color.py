@@ -27,10 +27,8 @@ def _channels(images: Any, min_rank: int) -> tuple[Any, list[Any]]:
 
 
 def _extremes(r: Any, g: Any, b: Any) -> tuple[Any, Any, Any, Any]:
-    """Return masks of red and green maxima, the maximum and the minimum.
-
-    Gradients go to one of equal channels, to red first.
-    """
+    """Return masks of red and green maxima, the maximum and the minimum."""
+    # Gradients go to one of equal channels, to red first.
     red = (r >= b) & (r >= g)
     green = ~red & (g >= b)
     largest = lax.select(red, r, lax.select(green, g, b))
@@ -39,10 +37,7 @@ def _extremes(r: Any, g: Any, b: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _masked(channels: list[Any], mask: Any) -> list[Any]:
-    """Return the channels with gradients only where ``mask`` is True.
-
-    ``mask`` is one mask, or one for each channel.
-    """
+    """Return the channels with gradients only where their mask is True."""
     masks = mask if isinstance(mask, list) else [mask] * 3
     return [lax.select(m, c, lax.stop_gradient(c)) for c, m in zip(channels, masks, strict=True)]
 
@@ -136,3 +131,10 @@ def adjust_contrast_v2(images, contrast_factor):
     floats = images.astype(np.float32)
     mean = jnp.mean(floats, axis=(-3, -2), keepdims=True)
     return ((floats - mean) * jnp.asarray(contrast_factor) + mean).astype(images.dtype)
+
+
+@op("AdjustContrast")
+def adjust_contrast(images, contrast_factor, min_value, max_value):
+    """Scale the distance to each channel's mean, and clip."""
+    scaled = adjust_contrast_v2(jnp.asarray(images).astype(np.float32), contrast_factor)
+    return jnp.maximum(jnp.minimum(scaled, max_value), min_value)

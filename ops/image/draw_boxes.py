@@ -56,18 +56,7 @@ def _draw(images: Any, boxes: Any, colors: Any) -> Any:
 
 
 def _lines(number: Any, rows: tuple[Any, Any], ends: tuple[Any, Any], size: Any, length: Any) -> Any:
-    """Return the highest number of the lines through each pixel, or -1.
-
-    Args:
-      number: int32 [batch, boxes], the number of each box, -1 if it is not drawn.
-      rows: the rows of its two lines, int32 [batch, boxes] each.
-      ends: the first and the last pixel of both lines, int32 [batch, boxes] each.
-      size: number of rows.
-      length: pixels of a row.
-
-    Returns:
-      int32 [batch, size, length].
-    """
+    """Return the highest number of the lines through each pixel, or -1."""
     pixel, (first, last) = lax.iota(np.int32, length), (e[..., None] for e in ends)
     lines = jnp.where((pixel >= first) & (pixel <= last), number[..., None], -1)
     drawn = jnp.full((number.shape[0], size, length), -1, np.int32)

@@ -15,11 +15,10 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import while_loop
-from tf2jax_lite.ops.common.rounding import quotient
-from tf2jax_lite.ops.random._uniform import uint32_to_float
+from tf2jax_lite.ops.common.precision import quotient
+from tf2jax_lite.ops.random._samples import uint32_to_float
 from tf2jax_lite.ops.random.philox import block, from_jax_key, scramble, skip
-from tf2jax_lite.ops.registry import op
-from tf2jax_lite.ops.traits import Key
+from tf2jax_lite.ops.registry import REQUIRED, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
 from tf2jax_lite.xla_cpu.materialize import materialize
@@ -58,7 +57,10 @@ class _Attributes(NamedTuple):
 
 
 def _attributes(
-    aspect_ratio_range: Sequence[float], area_range: Sequence[float], max_attempts: int, whole_image: bool
+    aspect_ratio_range: Sequence[float],
+    area_range: Sequence[float],
+    max_attempts: int,
+    use_image_if_no_bounding_boxes: bool,
 ) -> _Attributes:
     for name, pair in (("aspect_ratio_range", aspect_ratio_range), ("area_range", area_range)):
         if len(pair) != 2 or not min(pair) > 0:
@@ -68,7 +70,7 @@ def _attributes(
     if max_attempts < 1:
         raise OpError(f"max_attempts must be positive, not {max_attempts}")
     ratios, areas = ((_F32(low), _F32(high)) for low, high in (aspect_ratio_range, area_range))
-    return _Attributes(ratios, areas, max_attempts, whole_image)
+    return _Attributes(ratios, areas, max_attempts, use_image_if_no_bounding_boxes)
 
 
 def _image_size(image_size: Any) -> tuple[Any, Any]:
@@ -82,10 +84,7 @@ def _image_size(image_size: Any) -> tuple[Any, Any]:
 
 
 def _objects(boxes: Any, height: Any, width: Any, whole_image: bool) -> _Box:
-    """Return the boxes to cover, each coordinate as a vector.
-
-    It is the whole image if there are none.
-    """
+    """Return the boxes to cover, each coordinate as a vector; else the whole image."""
     if boxes.ndim != 3 or boxes.shape[2] != 4:
         raise OpError(f"bounding_boxes must have shape [batch, boxes, 4], not {tuple(boxes.shape)}")
     if 0 in boxes.shape:
@@ -108,11 +107,9 @@ def _nearest(x: Any) -> Any:
 
 
 def _max_height(width: Any, ratio: Any) -> Any:
-    """Return the largest integer whose product with ``ratio`` rounds to <= ``width``.
-
-    The kernel divides in double precision. Here the remainder of a division is exact up to 4096 pixels, as the ratio is
-    split into parts of twelve bits.
-    """
+    """Return the largest integer whose product with ``ratio`` rounds to <= ``width``."""
+    # The kernel divides in double precision. Here the remainder of a division is exact up to 4096 pixels, as the ratio
+    # is split into parts of twelve bits.
     limit = width.astype(_F32) + _F32(0.5)
     coarse = lax.bitcast_convert_type(lax.bitcast_convert_type(ratio, np.uint32) & np.uint32(0xFFFFF000), _F32)
 
@@ -125,20 +122,15 @@ def _max_height(width: Any, ratio: Any) -> Any:
 
 
 def _words(key: Any, counter: Any, index: Any) -> Any:
-    """Return 16 words of a stream, more than an attempt needs.
-
-    They begin at ``index``, rounded down to a multiple of four.
-    """
+    """Return 16 words of a stream from ``index``, rounded down to a multiple of four."""
     steps = skip(counter, (index >> np.uint32(2)) + lax.iota(np.uint32, _STEPS))
     return jnp.stack(block(steps, (key[0], key[1])), axis=1).reshape(-1)
 
 
 def _uniform_below(words: Any, index: Any, limit: Any) -> tuple[Any, Any]:
-    """Draw an integer in [0, limit) from words.
-
-    Returns the index of the next word, and the integer. Words that would make small integers more probable are skipped
-    (SimplePhilox::Uniform): one in a million for images of 4096 pixels.
-    """
+    """Draw an integer in [0, limit) from words."""
+    # Returns the index of the next word, and the integer. Words that would make small integers more probable are
+    # skipped (SimplePhilox::Uniform): one in a million for images of 4096 pixels.
     limit = limit.astype(np.uint32)
     skipped = jnp.where((limit & (limit - 1)) == 0, 0, np.uint32(0xFFFFFFFF) % limit + 1)
     usable = (words >= skipped) & (lax.iota(np.uint32, words.shape[0]) >= index)
@@ -147,19 +139,7 @@ def _uniform_below(words: Any, index: Any, limit: Any) -> tuple[Any, Any]:
 
 
 def _draw_crop(words: Any, index: Any, ratio: Any, height: Any, width: Any, areas: Any) -> tuple[Any, Any, _Box]:
-    """Draw a crop with a given ratio of width to height.
-
-    Args:
-      words: random words, uint32 [16].
-      index: uint32, the first word to use.
-      ratio: float32, width over height of the crop.
-      height: int32, of the image.
-      width: int32, of the image.
-      areas: float32, the smallest and the largest area in pixels.
-
-    Returns:
-      The index of the next word, whether such a crop exists, and the crop.
-    """
+    """Return the next word's index, whether a crop of this ratio exists, and the crop."""
 
     def draw(index: Any, active: Any, limit: Any) -> tuple[Any, Any]:
         next_index, number = _uniform_below(words, index, jnp.maximum(limit, 1))
@@ -186,10 +166,12 @@ def _draw_crop(words: Any, index: Any, ratio: Any, height: Any, width: Any, area
 
 
 def _sample(
-    key: Any, counter: Any, image_size: Any, boxes: Any, covered: Any, attributes: _Attributes
+    key: Any, counter: Any, *, image_size: Any, bounding_boxes: Any, min_object_covered: Any, **options: Any
 ) -> tuple[Any, Any, Any]:
+    """Return begin and size of the crop, like ``image_size``, and its float32 box."""
+    attributes, covered = _attributes(**options), min_object_covered
     height, width = _image_size(image_size)
-    objects = _objects(boxes, height, width, attributes.whole_image)
+    objects = _objects(bounding_boxes, height, width, attributes.whole_image)
     if covered.shape != ():
         raise OpError(f"min_object_covered must be a scalar, not of shape {covered.shape}")
     min_covered = static_value(covered)
@@ -225,77 +207,38 @@ def _sample(
     return begin, size, jnp.stack([quotient(v.astype(_F32), s.astype(_F32)) for v, s in sides]).reshape(1, 1, 4)
 
 
-@op("StatelessSampleDistortedBoundingBox", int64="pair")
-def stateless_sample_distorted_bounding_box(
-    image_size,
-    bounding_boxes,
-    min_object_covered,
-    seed,
-    *,
-    aspect_ratio_range=(0.75, 1.33),
-    area_range=(0.05, 1.0),
-    max_attempts=100,
-    use_image_if_no_bounding_boxes=False,
-):
-    """Sample a crop that covers enough of a box, with TensorFlow's bits.
+_CROPS = {
+    "aspect_ratio_range": (0.75, 1.33),
+    "area_range": (0.05, 1.0),
+    "max_attempts": 100,
+    "use_image_if_no_bounding_boxes": False,
+}
+_DRAWN = {"seed": 0, "seed2": 0, **_CROPS, "key:Key": REQUIRED}
 
-    Args:
-      image_size: int [3], height, width and channels.
-      bounding_boxes: float32 [batch, boxes, 4], (y1, x1, y2, x2) in [0, 1].
-      min_object_covered: fraction of a box that the crop must cover, float32 scalar.
-      seed: int [2].
 
-    Returns:
-      begin [3] and size [3] of the crop, of the dtype of ``image_size``, and its box, float32 [1, 1, 4].
-
-    Raises:
-      OpError: shapes, static values or attributes are invalid.
-    """
+@op(
+    "StatelessSampleDistortedBoundingBox",
+    inputs="image_size bounding_boxes min_object_covered seed",
+    attributes=_CROPS,
+    int64="pair",
+)
+def stateless_sample_distorted_bounding_box(*, seed, **operands):
+    """Sample a crop that covers enough of a box, with TensorFlow's bits."""
     if seed.shape != (2,):
         raise OpError(f"seed must have shape [2], not {tuple(seed.shape)}")
-    attributes = _attributes(aspect_ratio_range, area_range, max_attempts, use_image_if_no_bounding_boxes)
-    return _sample(*scramble(seed), image_size, bounding_boxes, min_object_covered, attributes)
+    return _sample(*scramble(seed), **operands)
 
 
-@op("SampleDistortedBoundingBoxV2")
-def sample_distorted_bounding_box_v2(
-    image_size,
-    bounding_boxes,
-    min_object_covered,
-    *,
-    seed=0,
-    seed2=0,
-    aspect_ratio_range=(0.75, 1.33),
-    area_range=(0.05, 1.0),
-    max_attempts=100,
-    use_image_if_no_bounding_boxes=False,
-    key: Key,
-):
+@op("SampleDistortedBoundingBoxV2", inputs="image_size bounding_boxes min_object_covered", attributes=_DRAWN)
+@op(
+    "SampleDistortedBoundingBox",
+    inputs="image_size bounding_boxes",
+    attributes={"min_object_covered": 0.1, **_DRAWN},
+)
+def sample_distorted_bounding_box(*, seed, seed2, key, min_object_covered, **operands):
     """Sample a crop that covers enough of a box, from the node's JAX key.
 
     As `stateless_sample_distorted_bounding_box`; the seeds are ignored.
     """
-    attributes = _attributes(aspect_ratio_range, area_range, max_attempts, use_image_if_no_bounding_boxes)
-    return _sample(*from_jax_key(key), image_size, bounding_boxes, min_object_covered, attributes)
-
-
-@op("SampleDistortedBoundingBox")
-def sample_distorted_bounding_box(
-    image_size,
-    bounding_boxes,
-    *,
-    seed=0,
-    seed2=0,
-    min_object_covered=0.1,
-    aspect_ratio_range=(0.75, 1.33),
-    area_range=(0.05, 1.0),
-    max_attempts=100,
-    use_image_if_no_bounding_boxes=False,
-    key: Key,
-):
-    """Sample a crop that covers enough of a box, from the node's JAX key.
-
-    As `stateless_sample_distorted_bounding_box`; the seeds are ignored.
-    """
-    attributes = _attributes(aspect_ratio_range, area_range, max_attempts, use_image_if_no_bounding_boxes)
-    return _sample(*from_jax_key(key), image_size, bounding_boxes, _F32(min_object_covered), attributes)
+    covered = _F32(min_object_covered) if isinstance(min_object_covered, float) else min_object_covered
+    return _sample(*from_jax_key(key), min_object_covered=covered, **operands)

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import scan
-from tf2jax_lite.ops.common.accumulation import upcast
+from tf2jax_lite.ops.common.precision import upcast
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 
@@ -25,17 +25,7 @@ _FEW_BANDS = 16
 
 
 def _solve_by_rows(bands: Any, rhs: Any, lower: bool, adjoint: bool) -> Any:
-    """Return solutions with banded triangular matrices, computed row by row.
-
-    Args:
-      bands: ``[..., count, size]``, as those of tf.raw_ops.BandedTriangularSolve.
-      rhs: ``[..., size, columns]`` of the same dtype; the leading dimensions of both broadcast.
-      lower: whether the matrices are lower triangular, with the diagonal as the first band, else the last.
-      adjoint: whether to solve with the adjoint matrices.
-
-    Returns:
-      ``[..., size, columns]``.
-    """
+    """Return solutions with banded triangular matrices, computed row by row."""
     count, size = bands.shape[-2:]
     forward = lower != adjoint
     back, row = np.arange(count)[:, None], np.arange(size)
@@ -100,9 +90,6 @@ def banded_triangular_solve(bands, rhs, *, lower=True, adjoint=False):
       bands: ``[..., count, size]``, 1 <= count <= size. Element r of a band is in row r of the matrix; the diagonal is
         the first band if ``lower``, else the last.
       rhs: ``[..., size, columns]``; leading dimensions broadcast.
-
-    Raises:
-      OpError: ranks below 2, or another number of bands.
     """
     bands, rhs = as_matrix(bands), as_matrix(rhs)
     count, size = bands.shape[-2:]
@@ -128,10 +115,6 @@ def tridiagonal_solve(diagonals, rhs, *, partial_pivoting=True, perturb_singular
     Args:
       diagonals: ``[..., 3, n]``: super-, main and subdiagonal; the last element of the first and the first one of the
         last are unused.
-      rhs: ``[..., n, columns]``.
-
-    Raises:
-      OpError: ranks below 2, or another number of diagonals.
     """
     diagonals, rhs = as_matrix(diagonals), as_matrix(rhs)
     if diagonals.shape[-2] != 3:
@@ -148,9 +131,7 @@ def tridiagonal_mat_mul(superdiag, maindiag, subdiag, rhs):
 
     Args:
       superdiag: ``[..., 1, m]``, of which the last element is unused.
-      maindiag: ``[..., 1, m]``.
       subdiag: ``[..., 1, m]``, of which the first element is unused.
-      rhs: ``[..., m, n]``.
     """
     up, main, down = (jnp.swapaxes(jnp.asarray(d), -1, -2) for d in (superdiag, maindiag, subdiag))
     rhs = jnp.asarray(rhs)

@@ -15,7 +15,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
 from tf2jax_lite.jaxprs.compat import max_dim, min_dim
-from tf2jax_lite.ops.common.static_shape import compatible, is_int
+from tf2jax_lite.ops.common.broadcasting import compatible, is_int
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
@@ -35,11 +35,7 @@ def _select(mask: Any, x: Any, y: Any) -> Any:
 
 @op("Diag")
 def diag(diagonal):
-    """Return a tensor of twice the rank with the given diagonal.
-
-    Raises:
-      OpError: a scalar.
-    """
+    """Return a tensor of twice the rank with the given diagonal."""
     x = jnp.asarray(diagonal)
     if x.ndim == 0:
         raise OpError("input must be at least rank 1, got 0")
@@ -50,11 +46,7 @@ def diag(diagonal):
 
 @op("DiagPart", pattern=Pattern.INJECTIVE)
 def diag_part(input):
-    """Return the diagonal of a tensor of even rank.
-
-    Raises:
-      OpError: the halves differ.
-    """
+    """Return the diagonal of a tensor of even rank."""
     x = jnp.asarray(input)
     half = x.ndim // 2
     if x.ndim % 2 or x.shape[:half] != x.shape[half:]:
@@ -70,12 +62,8 @@ def matrix_band_part(input, num_lower, num_upper):
     """Keep a band around the diagonal, zeros elsewhere.
 
     Args:
-      input: ``[..., m, n]``.
       num_lower: scalar int, number of subdiagonals; negative: all.
       num_upper: scalar int, number of superdiagonals; negative: all.
-
-    Raises:
-      OpError: a rank below 2, or a static number that is larger than the matrix.
     """
     x = jnp.asarray(input)
     if x.ndim < 2:
@@ -200,13 +188,9 @@ def matrix_set_diag_v3(input, diagonal, k: Static, *, align="RIGHT_LEFT"):
     """Replace diagonals of matrices.
 
     Args:
-      input: ``[..., m, n]``.
       diagonal: ``[..., length]`` of one diagonal, ``[..., count, length]`` of several, the highest first, padded to the
         longest.
       k: the diagonal, or the lowest and the highest one; 0 is the main diagonal, positive ones are above it.
-
-    Raises:
-      OpError: a diagonal is out of range, or shapes do not match.
     """
     x, diagonal = jnp.asarray(input), jnp.asarray(diagonal)
     if x.ndim < 2:
@@ -238,9 +222,6 @@ def matrix_diag_v3(diagonal, k: Static, num_rows: Static, num_cols: Static, padd
       num_rows: scalar int; -1: the fewest that hold the diagonals.
       num_cols: scalar int; -1: the fewest that hold the diagonals.
       padding_value: scalar, the other elements; it gets no gradient.
-
-    Raises:
-      OpError: a diagonal is out of range, or shapes do not match.
     """
     x, padding_value = jnp.asarray(diagonal), lax.stop_gradient(jnp.asarray(padding_value))
     low, high = _range(k)
@@ -281,14 +262,10 @@ def matrix_diag_part_v3(input, k: Static, padding_value, *, align="RIGHT_LEFT"):
     """Return diagonals of matrices.
 
     Args:
-      input: ``[..., m, n]``.
       padding_value: scalar, the padding of shorter diagonals; it gets no gradient.
 
     Returns:
       ``[..., length]`` of one diagonal, ``[..., count, length]`` of several, the highest first.
-
-    Raises:
-      OpError: a rank below 2, or a diagonal out of range.
     """
     x, padding_value = jnp.asarray(input), lax.stop_gradient(jnp.asarray(padding_value))
     if x.ndim < 2:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.ops.common.accumulation import total
+from tf2jax_lite.ops.common.precision import total
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
@@ -24,15 +24,7 @@ Labels = Sequence[Hashable]
 
 
 def as_matrix(x: Any, square: bool = False) -> Any:
-    """Return ``x`` as an array of matrices.
-
-    Args:
-      x: ``[..., m, n]``.
-      square: whether m must equal n.
-
-    Raises:
-      OpError: the rank is below 2, or matrices are not square.
-    """
+    """Return ``x`` as an array of matrices, square ones if ``square``."""
     x = jnp.asarray(x)
     if x.ndim < 2:
         raise OpError(f"a matrix has rank 2 or more, not {x.ndim}")
@@ -86,9 +78,6 @@ def mat_mul(a, b, *, transpose_a=False, transpose_b=False, grad_a=False, grad_b=
     Args:
       a: ``[m, k]``, or ``[k, m]`` if transposed.
       b: ``[k, n]`` of the same dtype, or ``[n, k]`` if transposed.
-
-    Raises:
-      OpError: other ranks.
     """
     a, b = jnp.asarray(a), jnp.asarray(b)
     if a.ndim != 2 or b.ndim != 2:
@@ -121,9 +110,6 @@ def batch_mat_mul_v2(x, y, *, adj_x=False, adj_y=False, grad_x=False, grad_y=Fal
     Args:
       x: ``[..., m, k]``, or ``[..., k, m]`` if adjoint.
       y: ``[..., k, n]`` of the same dtype, or ``[..., n, k]`` if adjoint.
-
-    Raises:
-      OpError: ranks below 2, or inner dimensions that differ.
     """
     return _batch(x, y, adj_x, adj_y, x.dtype)
 
@@ -202,12 +188,6 @@ def einsum(inputs, *, equation):
     """Sum products over labeled dimensions.
 
     TF: core/kernels/linalg/einsum_op_impl.h.
-
-    Args:
-      equation: subscripts, such as "bij,bjk->bik". Only the dimensions of an ellipsis broadcast, as in TensorFlow.
-
-    Raises:
-      OpError: the equation does not match the inputs, or dimensions of one label differ.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")

@@ -22,15 +22,6 @@ def audio_spectrogram(input, *, window_size, stride, magnitude_squared=False):
     """Return spectrograms of channels under a Hann window.
 
     In float32, where TensorFlow (core/kernels/spectrogram.cc) computes in float64.
-
-    Args:
-      input: ``[samples, channels]``, float32.
-
-    Returns:
-      ``[channels, windows, fft_length // 2 + 1]``.
-
-    Raises:
-      OpError: another rank, or invalid attributes.
     """
     samples = jnp.asarray(input)
     if samples.ndim != 2:
@@ -55,10 +46,8 @@ def _mel(frequency: Any) -> Any:
 
 
 def _mel_weights(bins: int, rate: float, low: float, high: float, channels: int) -> np.ndarray:
-    """Return triangular weights of spectrum bins, as mfcc_mel_filterbank.cc.
-
-    A bin between two centers counts for both, in proportion. The bin at 0 Hz is excluded.
-    """
+    """Return triangular weights of spectrum bins, as mfcc_mel_filterbank.cc."""
+    # A bin between two centers counts for both, in proportion. The bin at 0 Hz is excluded.
     spacing = (_mel(high) - _mel(low)) / (channels + 1)
     centers = _mel(low) + spacing * np.arange(1, channels + 2)
     step = 0.5 * rate / (bins - 1)
@@ -94,12 +83,6 @@ def mfcc(
       sample_rate: scalar int, in Hz.
       upper_frequency_limit: in Hz, within the spectrum.
       lower_frequency_limit: in Hz.
-
-    Returns:
-      ``[channels, windows, dct_coefficient_count]``.
-
-    Raises:
-      OpError: another rank, or invalid attributes.
     """
     spectrum, rate = jnp.asarray(spectrogram), int(sample_rate)
     if spectrum.ndim != 3:

@@ -15,9 +15,9 @@ from tf2jax_lite.dynamic_shapes.bounds import dim_bounds
 from tf2jax_lite.jaxprs.compat import max_dim, min_dim
 from tf2jax_lite.jaxprs.tracing_cache import inlined
 from tf2jax_lite.loops.shard_map import while_loop
-from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.common.broadcasting import matched, pair
 from tf2jax_lite.ops.common.derivatives import zero_safe_product
+from tf2jax_lite.ops.common.precision import in_float32
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
@@ -28,10 +28,7 @@ from tf2jax_lite.xla_cpu import inverse_trig
 
 
 def fold_binary(fn: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Return the constant folder of an elementwise op from a NumPy function.
-
-    Its results have the operands' dtype, or bool.
-    """
+    """Return the folder of an elementwise op: operands' dtype, or bool."""
 
     def fold(x: Any, y: Any) -> Any:
         out = np.asarray(fn(np.asarray(x), np.asarray(y)))
@@ -50,16 +47,7 @@ def _binary(
     operands: Callable[[Any, Any], tuple[Any, Any]] = pair,
     **options: Any,
 ) -> None:
-    """Register an elementwise op of two tensors, which broadcast.
-
-    Args:
-      name: the op's name.
-      summary: the first line of its docstring.
-      fn: the function of two `jax.Array` operands.
-      host: the NumPy function by which constants are folded.
-      operands: brings both operands to shapes that ``fn`` takes: `matched` for ``jax.lax`` primitives.
-      **options: options of `op`.
-    """
+    """Register an op of two tensors; ``operands`` makes shapes that ``fn`` takes."""
 
     def call(x, y):
         return fn(*operands(x, y))
@@ -163,14 +151,7 @@ def mul_no_nan(x, y):
 
 @op("Cross", pattern=Pattern.INJECTIVE)
 def cross(a, b):
-    """Return cross products of vectors.
-
-    Args:
-      a: ``[..., 3]``.
-
-    Raises:
-      OpError: the shapes differ, or the last dimension is not 3.
-    """
+    """Return cross products of vectors."""
     if a.shape != b.shape or a.shape[-1] != 3:
         raise OpError(f"operands must have one shape and 3 elements per vector, got {list(a.shape)}, {list(b.shape)}")
     return jnp.cross(a, b)
@@ -196,12 +177,7 @@ def _extreme(forward: Callable[[Any, Any], Any], takes_x: Callable[[Any, Any], A
 
 
 def _fold_extreme(fn: Callable[[Any, Any], Any], of_dims: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a NumPy function that also takes symbolic, maybe unordered dimensions.
-
-    Args:
-      fn: ``np.maximum`` or ``np.minimum``.
-      of_dims: the same of two symbolic dimensions, ``max_dim`` or ``min_dim``.
-    """
+    """Return a NumPy function that also takes symbolic, maybe unordered dimensions."""
 
     def fold(x: Any, y: Any) -> Any:
         if x.dtype.kind != "O" and y.dtype.kind != "O":
@@ -256,10 +232,8 @@ _inlined_float_power = inlined(_float_power)
 
 
 def _integer_power(x: Any, y: Any) -> Any:
-    """Return integers to integer powers, by squaring.
-
-    ``jnp.power`` reads six bits of the exponent: ``0 ** 64`` is 1 there.
-    """
+    """Return integers to integer powers, by squaring."""
+    # ``jnp.power`` reads six bits of the exponent: ``0 ** 64`` is 1 there.
 
     def step(state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         out, base, exponent = state

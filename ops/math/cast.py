@@ -22,7 +22,7 @@ _TRUNCATED = {("float64", "float32"): 29, ("float64", "float16"): 42, ("float32"
 _TRUNCATED |= {("float32", "bfloat16"): 16, ("complex128", "complex64"): 29}
 
 
-def _fold_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
+def _fold_cast(x: Any, *, DstT: Any, Truncate: bool) -> Any:
     x = np.asarray(x)
     if is_string(x):
         raise OpError("strings cannot be cast")
@@ -44,10 +44,7 @@ def _fold_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
 
 
 def _fold_cast_of_sizes(x: np.ndarray, dtype: np.dtype) -> Any:
-    """Cast symbolic dimensions; they stay symbolic as integers and as floats.
-
-    Of other dtypes they become arrays.
-    """
+    """Cast symbolic dimensions: symbolic as integers and floats, else arrays."""
     if dtype.kind in "iu" and not is_float_dim(x):
         return x
     if dtype.kind in "iu":
@@ -127,11 +124,7 @@ def cast(x, *, DstT, Truncate=False):
 
 
 def _bitcast_shape(shape: tuple[Any, ...], before: np.dtype, after: np.dtype) -> tuple[Any, ...]:
-    """Return the shape of a bitcast.
-
-    Raises:
-      OpError: the last dimension is not the ratio of the dtypes' sizes.
-    """
+    """Return the shape of a bitcast."""
     if before.itemsize >= after.itemsize:
         ratio = before.itemsize // after.itemsize
         return shape if ratio == 1 else (*shape, ratio)
@@ -159,10 +152,6 @@ def bitcast(input, *, type):
     """Reinterpret bits as another dtype.
 
     TF: core/kernels/bitcast_op.cc.
-
-    Raises:
-      OpError: the last dimension is not the ratio of the dtypes' sizes, or the bits are symbolic or strings.
-      UnsupportedAttributeError: a 64-bit float dtype without ``jax_enable_x64``.
     """
     dtype = np.dtype(type)
     if isinstance(input, U32Pair):

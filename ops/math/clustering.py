@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import scan
-from tf2jax_lite.ops.random._uniform import double_dtype, uint32_to_float
+from tf2jax_lite.ops.random._samples import double_dtype, uint32_to_float
 from tf2jax_lite.ops.random.philox import bits
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
@@ -67,12 +67,8 @@ def kmeans_plus_plus_initialization(points, num_to_sample: Static, seed, num_ret
     Args:
       points: ``[n, dim]``, float32, n static.
       num_to_sample: scalar int in ``[1, n]``, the number of centers.
-      seed: scalar int64.
       num_retries_per_sample: candidates for each center - 1, of which the best is taken; negative: 2 + log of the
         number of centers.
-
-    Raises:
-      OpError: another rank, a dynamic number of points, or ``num_to_sample`` out of range.
     """
     points, count, retries = jnp.asarray(points), int(num_to_sample), int(num_retries_per_sample)
     if points.ndim != 2:
@@ -109,10 +105,6 @@ def kmc2_chain_initialization(distances, seed):
 
     Args:
       distances: ``[n]``, float32, static n > 0: squared distances of candidate points.
-      seed: scalar int64.
-
-    Raises:
-      OpError: another shape.
     """
     distances = jnp.asarray(distances)
     if distances.ndim != 1 or not isinstance(distances.shape[0], int) or not distances.shape[0]:
@@ -127,15 +119,10 @@ def nearest_neighbors(points, centers, k: Static):
     TF: core/kernels/clustering_ops.cc.
 
     Args:
-      points: float [points, features].
-      centers: float [centers, features].
       k: static int, the number of centers for each point; at most all are returned.
 
     Returns:
       int64 indices and float distances, [points, min(k, centers)].
-
-    Raises:
-      OpError: an operand is not a matrix, or ``k`` is not positive.
     """
     points, centers = jnp.asarray(points), jnp.asarray(centers)
     if points.ndim != 2 or centers.ndim != 2:

@@ -36,10 +36,7 @@ for _count, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
 
 
 def _resized(x: Any, sizes: tuple[Any, ...]) -> Any:
-    """Return an array with last dimensions truncated or padded to sizes.
-
-    Some sizes may be symbolic.
-    """
+    """Truncate or pad the last dimensions to sizes, some of which may be symbolic."""
     for axis, wanted in enumerate(sizes, x.ndim - len(sizes)):
         size = x.shape[axis]
         if size != wanted:
@@ -93,21 +90,8 @@ for _count, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
 
 
 def _transformed(fn: Any, input: Any, fft_length: Any, axes: Any, dtype: Any, *, half: bool = False) -> Any:
-    """Transform over any dimensions, truncated or zero-padded to ``fft_length``.
-
-    TensorFlow's kernels, for GPU only, take the last dimensions alone; its documentation has no such limit.
-
-    Args:
-      fn: a transform of `jax.numpy.fft`.
-      input: an array.
-      fft_length: ``[n]``, static, the sizes of the dimensions.
-      axes: ``[n]``, static, the dimensions.
-      dtype: dtype of the result.
-      half: whether the result has half of the last of them.
-
-    Raises:
-      OpError: lengths differ or are negative, or an axis is out of range or repeated.
-    """
+    """Transform over any dimensions, truncated or zero-padded to ``fft_length``."""
+    # TensorFlow's kernels, for GPU only, take the last dimensions alone; its documentation has no such limit.
     input, lengths = jnp.asarray(input), dims(fft_length)
     which = normalize_axes(axes, input.ndim)
     if np.ndim(fft_length) != 1 or np.ndim(axes) != 1 or len(lengths) != len(which):
@@ -130,10 +114,6 @@ def fftnd(input, fft_length: Static, axes: Static):
 
     Args:
       fft_length: ``[n]``, ints: the size to which each dimension is truncated or zero-padded.
-      axes: ``[n]``, distinct ints in ``[-rank, rank)``.
-
-    Raises:
-      OpError: see `_transformed`.
     """
     return _transformed(jnp.fft.fftn, input, fft_length, axes, input.dtype)
 

@@ -35,15 +35,7 @@ def _bins(size: Any, bound: int | DynamicShapes | None) -> Any:
 
 
 def _count(values: Any, weights: Any, size: Any, bins: int, binary: bool) -> Any:
-    """Add up weights (or ones) by bin; elements outside of ``[0, size)`` are dropped.
-
-    Args:
-      values: ``[n]``, bin of each element.
-      weights: ``[n]``, or ``[0]`` for ones.
-      size: scalar, the number of bins.
-      bins: capacity of the result, at least ``size``.
-      binary: whether a bin is 1 if it has any element.
-    """
+    """Add up weights (or ones) by bin; elements outside of ``[0, size)`` are dropped."""
     one = jnp.asarray(1, weights.dtype)
     update = one if binary or weights.size == 0 else jnp.asarray(weights)
     # A bin beyond ``size`` must not count in the padding that a bound adds.
@@ -76,10 +68,6 @@ def bincount(arr, size, weights, *, bound: Bound):
 
     Returns:
       ``[size]``, of the weights' dtype.
-
-    Raises:
-      OpError: a negative static integer, or weights of another shape.
-      UnboundedError: a traced size without a bound.
     """
     _check_not_negative(arr)
     _check_weights(arr, weights)
@@ -92,11 +80,6 @@ def dense_bincount(x, size, weights, *, binary_output=False, bound: Bound):
 
     Args:
       x: ints, ``[n]`` or ``[rows, n]``; see `bincount`, also for ``size``, ``weights`` and ``bound``.
-      size: scalar int >= 0.
-
-    Raises:
-      OpError: another rank, a negative static integer, or weights of another shape.
-      UnboundedError: a traced size without a bound.
     """
     if x.ndim > 2:
         raise OpError(f"input must have rank 0, 1 or 2, not {x.ndim}")
@@ -126,15 +109,7 @@ def sparse_bincount(indices, values, dense_shape: Static, size, weights, *, bina
     """Count the integers of a sparse vector, or of each row of a sparse matrix.
 
     Args:
-      indices: ``[nnz, rank]``.
       values: ``[nnz]``, ints; see `bincount`, also for ``size`` and ``bound``.
-      dense_shape: ``[1]`` or ``[2]``, the shape of the sparse tensor.
-      size: scalar int >= 0.
-      weights: ``[nnz]``, or empty for ones.
-
-    Raises:
-      OpError: another rank, a negative static integer, or weights of another shape.
-      UnboundedError: a traced size without a bound.
     """
     shape = np.asarray(dense_shape)
     if shape.shape not in ((1,), (2,)):
@@ -153,14 +128,7 @@ def ragged_bincount(splits, values, size, weights, *, binary_output=False, bound
     """Count the integers of each row of a ragged matrix.
 
     Args:
-      splits: ``[rows + 1]``, row splits.
       values: ``[n]``, ints; see `bincount`, also for ``size`` and ``bound``.
-      size: scalar int >= 0.
-      weights: ``[n]``, or empty for ones.
-
-    Raises:
-      OpError: a negative static integer, or weights of another shape.
-      UnboundedError: a traced size without a bound.
     """
     _check_not_negative(values)
     if weights.ndim > 1 and weights.size == values.size:
@@ -182,10 +150,6 @@ def histogram_fixed_width(values, value_range, nbins: Static, *, dtype=np.int32)
 
     Args:
       value_range: ``[2]``, the lower end of the first bin and the upper end of the last one, increasing.
-      nbins: scalar int > 0.
-
-    Raises:
-      OpError: ``nbins`` is not positive, or a static range does not increase.
     """
     nbins = int(nbins)
     if nbins <= 0:
@@ -217,9 +181,6 @@ def bucketize(x, *, boundaries):
     """Return the number of boundaries at or below each element.
 
     TF: core/kernels/bucketize_op.cc.
-
-    Raises:
-      OpError: the boundaries are not sorted.
     """
     limits = np.asarray(boundaries, np.float32)
     if np.any(limits[1:] < limits[:-1]):

@@ -16,19 +16,10 @@ from tf2jax_lite.values.static import canonical
 
 
 def _pooled(rows: Any) -> Any:
-    """Return the segment of each element after pooling adjacent violators.
-
-    A violator has a mean above that of the segment before.
-
-    Each row has a stack of segments. A step pushes the row's last segment, the only one that changes, and either merges
-    it with the previous segment or begins the next one, so that twice as many steps as columns are sufficient.
-
-    Args:
-      rows: float [rows, columns].
-
-    Returns:
-      int32 [rows, columns], numbers of segments from 0.
-    """
+    """Return the segment of each element after pooling adjacent violators."""
+    # A violator has a mean above that of the segment before. Each row has a stack of segments. A step pushes the row's
+    # last segment, the only one that changes, and either merges it with the previous segment or begins the next one, so
+    # that twice as many steps as columns are sufficient.
     count, size = rows.shape
     row = lax.iota(np.int32, count)
 
@@ -62,12 +53,6 @@ def isotonic_regression(input, *, output_dtype=np.float32):
     """Fit non-increasing sequences along the last axis by least squares.
 
     TF: core/kernels/isotonic_regression_op.cc.
-
-    Args:
-      input: numbers [..., columns].
-
-    Raises:
-      OpError: ``input`` is a scalar.
     """
     values = jnp.asarray(input)
     if values.ndim < 1:

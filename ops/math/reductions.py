@@ -1,6 +1,7 @@
-"""Reductions over axes, and indices of extremes.
+"""Reductions over axes, indices of extremes, and cumulative reductions.
 
-Kernels: reduction_ops_*.cc, argmax_op.cc in tensorflow/core/kernels.
+Kernels: reduction_ops_*.cc, argmax_op.cc, scan_ops.cc in tensorflow/core/kernels. 16-bit floats are accumulated in
+float32, cumulatively in TensorFlow in 16 bits.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim, min_dim
-from tf2jax_lite.ops.common.accumulation import in_float32, upcast
 from tf2jax_lite.ops.common.broadcasting import number
+from tf2jax_lite.ops.common.precision import in_float32, upcast
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, is_symbolic, normalize_axis
+from tf2jax_lite.xla_cpu.cumulative import cumulative
 from tf2jax_lite.xla_cpu.reductions import arg_reduce, reduce_axes
 
 
@@ -67,7 +69,7 @@ _IDENTITY = {"Sum": 0, "Prod": 1}
 
 
 def _fold_reduce(name: str) -> Callable[..., np.ndarray]:
-    def reduce(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
+    def reduce(x: Any, axis: Any, *, keep_dims: bool) -> np.ndarray:
         x = np.asarray(x)
         axes = _axes(axis, x.ndim)
         identity = _identity(name, x.dtype)
@@ -102,14 +104,14 @@ def _identity(name: str, dtype: np.dtype) -> Any:
 
 
 def _fold_logical(fn: Any) -> Callable[..., np.ndarray]:
-    def reduce(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
+    def reduce(x: Any, axis: Any, *, keep_dims: bool) -> np.ndarray:
         x = np.asarray(x)
         return np.asarray(fn(x, axis=_axes(axis, x.ndim), keepdims=keep_dims), dtype=bool)
 
     return reduce
 
 
-def _fold_mean(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
+def _fold_mean(x: Any, axis: Any, *, keep_dims: bool) -> np.ndarray:
     x = np.asarray(x)
     axes = _axes(axis, x.ndim)
     if is_symbolic(x):
@@ -132,9 +134,6 @@ def reduce_sum(x, axis: Static, *, keep_dims=False):
 
     Args:
       axis: ints in ``[-rank, rank)``, a scalar or vector without duplicates; none: the array is returned.
-
-    Raises:
-      OpError: an axis is out of range or repeated.
     """
     axes = _axes(axis, x.ndim)
     return _restore_dims(in_float32(lambda v: reduce_axes(lax.reduce_sum, v, axes), x), axes, keep_dims)
@@ -153,12 +152,6 @@ def reduce_mean(x, axis: Static, *, keep_dims=False):
 
     Integers are summed in 64 bits (32 bits without ``jax_enable_x64``: larger sums wrap) and divided towards zero. The
     mean of no elements is NaN for floats, 0 for complex numbers, and -1 for integers, where TensorFlow divides by zero.
-
-    Args:
-      axis: ints in ``[-rank, rank)``, a scalar or vector without duplicates.
-
-    Raises:
-      OpError: an axis is out of range or repeated.
     """
     axes = _axes(axis, x.ndim)
     count = _size(x.shape, axes)
@@ -229,12 +222,6 @@ def euclidean_norm(x, axis: Static, *, keep_dims=False):
     Squares have the dtype of the input, so that float16 and integers overflow where TensorFlow's do. The root of an
     integer sum that wrapped to a negative number is the C cast of NaN: the minimum of int32 or int64, 0 in narrower
     dtypes.
-
-    Args:
-      axis: ints in ``[-rank, rank)``, a scalar or vector without duplicates.
-
-    Raises:
-      OpError: an axis is out of range or repeated.
     """
     axes = _axes(axis, x.ndim)
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
@@ -287,26 +274,20 @@ def _fold_arg(x: Any, dimension: Any, output_type: Any, largest: bool) -> np.nda
 
 @op(
     "ArgMax",
-    fold=lambda x, dimension, *, output_type=np.int64: _fold_arg(x, dimension, output_type, True),
+    fold=lambda x, dimension, *, output_type: _fold_arg(x, dimension, output_type, True),
     pattern=Pattern.MATERIALIZED,
 )
 def arg_max(x, dimension: Static, *, output_type=np.int64):
     """Return the index of the first maximum along an axis.
 
     TF: core/kernels/argmax_op.cc.
-
-    Args:
-      dimension: scalar int in ``[-rank, rank)``.
-
-    Raises:
-      OpError: a scalar, an axis out of range, or an empty axis.
     """
     return _arg(x, dimension, output_type, True)
 
 
 @op(
     "ArgMin",
-    fold=lambda x, dimension, *, output_type=np.int64: _fold_arg(x, dimension, output_type, False),
+    fold=lambda x, dimension, *, output_type: _fold_arg(x, dimension, output_type, False),
     pattern=Pattern.MATERIALIZED,
 )
 def arg_min(x, dimension: Static, *, output_type=np.int64):
@@ -315,3 +296,67 @@ def arg_min(x, dimension: Static, *, output_type=np.int64):
     Arguments are those of `arg_max`.
     """
     return _arg(x, dimension, output_type, False)
+
+
+def _scan_axis(axis: Any, rank: int) -> int:
+    if np.ndim(axis) != 0 or rank == 0:
+        raise OpError(f"expected one axis of a tensor of rank >= 1, got {axis} for rank {rank}")
+    return normalize_axis(axis, rank)
+
+
+def _shifted(x: Any, axis: int, reverse: bool, identity: Any) -> Any:
+    """Shift along the scan by one: the inclusive scan becomes exclusive."""
+    one = jnp.asarray(identity, x.dtype)
+    low, high = (-1, 1) if reverse else (1, -1)
+    return lax.pad(x, one, [(low, high, 0) if i == axis else (0, 0, 0) for i in range(x.ndim)])
+
+
+def _scan(fn: Any, x: Any, axis: Any, exclusive: bool, reverse: bool, identity: Any) -> Any:
+    axis = _scan_axis(axis, x.ndim)
+    if exclusive:
+        x = _shifted(x, axis, reverse, identity)
+    return in_float32(lambda v: cumulative(fn, v, axis, reverse), x)
+
+
+def _fold_scan(name: str) -> Callable[..., np.ndarray]:
+    def scan(x: Any, axis: Any, *, exclusive: bool, reverse: bool) -> np.ndarray:
+        x = np.asarray(x)
+        axis = _scan_axis(axis, x.ndim)
+        values = np.flip(upcast(x), axis) if reverse else upcast(x)
+        ufunc = _SYMBOLIC_UFUNCS[name] if is_symbolic(x) else _UFUNCS[name]
+        y = ufunc.accumulate(values, axis=axis, dtype=values.dtype)
+        if exclusive and x.shape[axis]:
+            first = np.empty_like(np.take(y, [0], axis))
+            first[...] = _IDENTITY[name]
+            y = np.concatenate([first, np.take(y, range(x.shape[axis] - 1), axis)], axis)
+        return (np.flip(y, axis) if reverse else y).astype(x.dtype)
+
+    return scan
+
+
+@op("Cumsum", fold=_fold_scan("Sum"), pattern=Pattern.MATERIALIZED)
+def cumsum(x, axis: Static, *, exclusive=False, reverse=False):
+    """Return cumulative sums along an axis."""
+    return _scan(lax.cumsum, x, axis, exclusive, reverse, 0)
+
+
+@op("Cumprod", fold=_fold_scan("Prod"), pattern=Pattern.MATERIALIZED)
+def cumprod(x, axis: Static, *, exclusive=False, reverse=False):
+    """Return cumulative products along an axis.
+
+    Arguments are those of `cumsum`.
+
+    The gradient is exact where elements are 0; TensorFlow divides by the input, and returns 0.
+    """
+    return _scan(lax.cumprod, x, axis, exclusive, reverse, 1)
+
+
+@op("CumulativeLogsumexp", pattern=Pattern.MATERIALIZED)
+def cumulative_logsumexp(x, axis: Static, *, exclusive=False, reverse=False):
+    """Return cumulative log-sum-exps along an axis.
+
+    Arguments are those of `cumsum`.
+
+    All results after NaN are NaN; TensorFlow's CPU kernel replaces NaN by the element beside it.
+    """
+    return _scan(lax.cumlogsumexp, x, axis, exclusive, reverse, -np.inf)

@@ -11,9 +11,8 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.jaxprs.tracing_cache import inlined
-from tf2jax_lite.ops.common.broadcasting import array, pair
+from tf2jax_lite.ops.common.broadcasting import array, is_small, pair
 from tf2jax_lite.ops.common.derivatives import logistic, with_zero_safe_jvp, zero_safe_product
-from tf2jax_lite.ops.common.static_shape import is_small
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import is_string
@@ -24,15 +23,7 @@ from tf2jax_lite.xla_cpu import inverse_trig
 def _unary(
     name: str, summary: str, fn: Callable[[Any], Any], host: Callable[[Any], Any] | None = None, **options: Any
 ) -> None:
-    """Register an elementwise op of one tensor.
-
-    Args:
-      name: the op's name.
-      summary: the first line of its docstring.
-      fn: the function of a `jax.Array`.
-      host: the NumPy function by which constants are folded.
-      **options: options of `op`.
-    """
+    """Register an elementwise op of one tensor."""
 
     def call(x):
         return fn(array(x))

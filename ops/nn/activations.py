@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.jaxprs.tracing_cache import inlined
-from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.common.broadcasting import array
 from tf2jax_lite.ops.common.derivatives import logistic
+from tf2jax_lite.ops.common.precision import total
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.ops.common.accumulation import total
+from tf2jax_lite.ops.common.precision import total
 from tf2jax_lite.ops.random.philox import block
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Key
@@ -46,19 +46,13 @@ class _Philox:
 
 
 def _bounds(size: int, regions: int) -> tuple[int, float, float]:
-    """Return the smaller and the mean region size, and the maximal offset.
-
-    The offset is that of the pseudorandom sequence.
-    """
+    """Return the smaller and the mean region size, and the sequence's maximal offset."""
     alpha, k = size / regions, size // regions
     return k, alpha, min((k + 2) / alpha - 1, (size + 1 - k) / alpha - (regions - 1))
 
 
 def _sequence(size: int, regions: int, pseudo_random: bool, stream: _Philox) -> np.ndarray:
-    """Return the region boundaries [regions + 1].
-
-    As GeneratePoolingSequence of fractional_pool_common.cc.
-    """
+    """Return region boundaries, as GeneratePoolingSequence of TensorFlow."""
     k, alpha, largest = _bounds(size, regions)
     if size % regions == 0:
         return np.arange(regions + 1) * k
@@ -130,10 +124,7 @@ def _sequences(
 
 
 def _region_indices(sequence: Any, size: int, overlapping: bool) -> tuple[Any, Any]:
-    """Return the indices of each region, and a mask of those within it.
-
-    Both are [regions, largest region].
-    """
+    """Return indices [regions, largest region], and a mask of those in each region."""
     static = static_value(sequence)
     count = sequence.shape[0] - 1
     largest = int(np.diff(static).max()) if static is not None and count else size // max(count, 1) + 1
@@ -145,12 +136,7 @@ def _region_indices(sequence: Any, size: int, overlapping: bool) -> tuple[Any, A
 
 
 def _regions(x: Any, rows: Any, columns: Any, overlapping: bool) -> tuple[Any, Any, Any]:
-    """Gather the pixels of all regions.
-
-    Returns:
-      Pixels [batch, rows, columns, pixel, channel], a mask of those within the region, and their flat indices in an
-      image. The latter two have size 1 where all batches or channels share the value.
-    """
+    """Return pixels of all regions, a mask of those inside, and indices in an image."""
     row_index, row_mask = _region_indices(rows, x.shape[1], overlapping)
     column_index, column_mask = _region_indices(columns, x.shape[2], overlapping)
     pixels = jnp.take(x, row_index.reshape(-1), axis=1, mode="clip")
@@ -166,10 +152,7 @@ def _regions(x: Any, rows: Any, columns: Any, overlapping: bool) -> tuple[Any, A
 
 
 def _argmax(pixels: Any, mask: Any) -> Any:
-    """Return the index of each region's first maximum.
-
-    [batch, rows, columns, 1, channel].
-    """
+    """Return indices of regions' first maxima, [batch, rows, columns, 1, channel]."""
     candidates = jnp.where(mask, lax.stop_gradient(pixels), lowest_finite(pixels.dtype))
     return lax.argmax(candidates, 3, np.int32)[:, :, :, None]
 
@@ -202,15 +185,6 @@ def _register(name: str, reduce: Callable[..., Any]) -> None:
         """Reduce regions, and the two pooling sequences.
 
         TF: core/kernels/fractional_pool_common.cc.
-
-        Args:
-          value: [batch, rows, columns, channels].
-
-        Returns:
-          The result, and the row and column boundaries (int64).
-
-        Raises:
-          OpError: an attribute is invalid, or rows or columns are symbolic.
         """
         x = jnp.asarray(value)
         rows, columns = _sequences(x.shape, pooling_ratio, pseudo_random, deterministic, seed, seed2, key)
@@ -250,12 +224,6 @@ def fractional_avg_pool_grad(
     """Compute the gradient of FractionalAvgPool.
 
     TF: core/kernels/fractional_avg_pool_op.cc.
-
-    Args:
-      orig_input_tensor_shape: static ints [4].
-      out_backprop: [batch, rows, columns, channels].
-      row_pooling_sequence: int64 [rows + 1].
-      col_pooling_sequence: int64 [columns + 1].
     """
     shape = dims(orig_input_tensor_shape)
     grad = jnp.asarray(out_backprop)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.ops.common.accumulation import in_float32
+from tf2jax_lite.ops.common.precision import in_float32
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
@@ -66,13 +66,9 @@ def sparse_softmax_cross_entropy_with_logits(features, labels):
 
     Args:
       features: logits [batch, classes].
-      labels: int [batch].
 
     Returns:
       Losses [batch], and their gradients with respect to the logits [batch, classes].
-
-    Raises:
-      OpError: a static label is out of range.
     """
     features = jnp.asarray(features)
     classes = features.shape[-1]

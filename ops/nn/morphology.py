@@ -16,12 +16,12 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
-from tf2jax_lite.ops.common.accumulation import total
+from tf2jax_lite.ops.common.precision import total
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.xla_cpu.materialize import materialize
 
-from ._convolution import Dims, resolve_padding
+from .conv import Dims, resolve_padding
 
 
 def lowest_finite(dtype: Any) -> np.ndarray:
@@ -44,10 +44,7 @@ def _geometry(input: Any, filter: Any, strides: Dims, rates: Dims, padding: str)
 def _taps(
     input: Any, filter: Any, strides: Dims, rates: Dims, padding: str
 ) -> tuple[Any, tuple[Any, ...], Iterator[Any]]:
-    """Return the padding, the result's shape, and an iterator of filter taps.
-
-    A tap is its row, its column and the slice of its pixels. Slices are starts, limits and strides in the padded image.
-    """
+    """Return padding, the result's shape, and taps: row, column, slice of pixels."""
     pads, strides, dilations = _geometry(input, filter, strides, rates, padding)
     full = [d + before + after for d, (before, after) in zip(input.shape[1:3], pads, strict=True)]
     window = [(k - 1) * r + 1 for k, r in zip(filter.shape[:2], dilations, strict=True)]
@@ -69,10 +66,7 @@ def _taps(
 
 
 def _dilate(input: Any, filter: Any, strides: Dims, rates: Dims, padding: str) -> tuple[Any, Any]:
-    """Return the maximal sums, and the index of the filter tap of each.
-
-    Of equal sums it is the first.
-    """
+    """Return the maximal sums, and the index of the first filter tap of each."""
     pads, shape, taps = _taps(input, filter, strides, rates, padding)
     inside = lax.pad(jnp.ones(input.shape[1:3], bool), np.False_, pads[1:3])
     padded = lax.pad(input, np.zeros((), input.dtype), pads)
@@ -108,18 +102,7 @@ def _filter_gradient(input: Any, filter: Any, grad: Any, strides: Dims, rates: D
 
 @op("Dilation2D")
 def dilation2d(input, filter, *, strides, rates, padding):
-    """Compute the maximal sum of pixels and filter in each window.
-
-    Args:
-      input: [batch, rows, columns, channels].
-      filter: [rows, columns, channels].
-
-    Returns:
-      [batch, rows, columns, channels]; the input's dtype.
-
-    Raises:
-      OpError: shapes, strides or rates are invalid, or the filter is larger than the image.
-    """
+    """Compute the maximal sum of pixels and filter in each window."""
     input, filter = jnp.asarray(input), jnp.asarray(filter)
 
     @jax.custom_jvp

@@ -14,17 +14,13 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.jaxprs.tracing_cache import inlined
-from tf2jax_lite.ops.common.accumulation import in_float32
+from tf2jax_lite.ops.common.precision import in_float32
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 
 
 def _layout(x: Any, data_format: str) -> tuple[tuple[int, ...], tuple[Any, ...], Any]:
-    """Return axes and shapes of a per-channel reduction.
-
-    These are the axes to reduce, the shape of a per-channel vector that broadcasts, and the number of values per
-    channel.
-    """
+    """Return axes to reduce, a channel vector's broadcast shape, values per channel."""
     channel = data_format.index("C")
     axes = tuple(i for i in range(x.ndim) if i != channel)
     shape = tuple(x.shape[i] if i == channel else 1 for i in range(x.ndim))
@@ -49,21 +45,31 @@ def _moments(x: Any, dtype: Any, data_format: str) -> tuple[Any, Any]:
     return mean, jnp.sum(centered * centered, axis=axes) / size
 
 
-def _batch_norm(
-    x: Any,
-    scale: Any,
-    offset: Any,
-    mean: Any,
-    variance: Any,
-    epsilon: float,
-    exponential_avg_factor: float,
-    data_format: str,
-    is_training: bool,
-) -> tuple[Any, ...]:
-    """Return y, the running mean and variance, and those for the gradient.
+NORM_ATTRIBUTES = {"epsilon": 0.0001, "exponential_avg_factor": 1.0, "data_format": "NHWC", "is_training": True}
+_GRAD_ATTRIBUTES = {"epsilon": 0.0001, "data_format": "NHWC", "is_training": True}
 
-    As in TensorFlow (``_BaseFusedBatchNormGrad`` in nn_grad.py), only y has a gradient, and it is 0 with respect to
-    ``mean`` and ``variance``: gradient descent would soon make the variance negative.
+
+@op("FusedBatchNorm", "FusedBatchNormV2")
+@inlined
+def fused_batch_norm(
+    x,
+    scale,
+    offset,
+    mean,
+    variance,
+    *,
+    epsilon=0.0001,
+    exponential_avg_factor=1.0,
+    data_format="NHWC",
+    is_training=True,
+):
+    """Normalize each channel by the mean and variance of a batch, or by given ones.
+
+    As in TensorFlow (``_BaseFusedBatchNormGrad`` in nn_grad.py), only the first result has a gradient, and it is 0 with
+    respect to ``mean`` and ``variance``: gradient descent would soon make the variance negative.
+
+    Returns:
+      The result in the dtype of ``x``; running mean and variance; mean and variance for the gradient, [channels].
     """
     x, scale, offset = jnp.asarray(x), jnp.asarray(scale), jnp.asarray(offset)
     mean, variance = lax.stop_gradient((jnp.asarray(mean), jnp.asarray(variance)))
@@ -84,56 +90,10 @@ def _batch_norm(
     return y, running_mean, running_variance, fixed_mean, fixed_variance
 
 
-@op("FusedBatchNorm", "FusedBatchNormV2")
-@inlined
-def fused_batch_norm(
-    x,
-    scale,
-    offset,
-    mean,
-    variance,
-    *,
-    epsilon=0.0001,
-    exponential_avg_factor=1.0,
-    data_format="NHWC",
-    is_training=True,
-):
-    """Normalize each channel by the mean and variance of a batch, or by given ones.
-
-    Only the first result has a gradient.
-
-    Args:
-      x: [batch, *spatial, channels], in the order of ``data_format``.
-      scale: [channels].
-      offset: [channels].
-      mean: running mean [channels]; empty or ignored in training with factor 1.
-      variance: running variance [channels]; as ``mean``.
-
-    Returns:
-      The result in the dtype of ``x``; running mean and variance; mean and variance for the gradient, [channels].
-    """
-    return _batch_norm(x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training)
-
-
-@op("FusedBatchNormV3")
-@inlined
-def fused_batch_norm_v3(
-    x,
-    scale,
-    offset,
-    mean,
-    variance,
-    *,
-    epsilon=0.0001,
-    exponential_avg_factor=1.0,
-    data_format="NHWC",
-    is_training=True,
-):
-    """Normalize as `fused_batch_norm`, with a third reserve space of 0.
-
-    The third reserve space is that of TensorFlow's CPU kernel.
-    """
-    results = _batch_norm(x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training)
+@op("FusedBatchNormV3", inputs="x scale offset mean variance", attributes=NORM_ATTRIBUTES)
+def fused_batch_norm_v3(*, x, scale, offset, mean, variance, **attributes):
+    """Normalize as `fused_batch_norm`, with the CPU kernel's third reserve space, 0."""
+    results = fused_batch_norm(x, scale, offset, mean, variance, **attributes)
     return (*results, jnp.zeros((), results[1].dtype))
 
 
@@ -141,12 +101,10 @@ def fused_batch_norm_v3(
 def _training_grad(
     gradients: Any, x: Any, scale: Any, mean: Any, variance: Any, epsilon: float, data_format: str
 ) -> tuple[Any, Any, Any]:
-    """Return the gradients with respect to x, scale and offset.
-
-    Mean and variance of the batch are given. Its own derivative is that of ``_recomputed_grad``, in which mean and
-    variance depend on x: the given ones are constants for differentiation, and TensorFlow
-    (``_FusedBatchNormGradGradV2`` in nn_grad.py) recomputes both, too.
-    """
+    """Return the gradients with respect to x, scale and offset."""
+    # Mean and variance of the batch are given. Its own derivative is that of ``_recomputed_grad``, in which mean and
+    # variance depend on x: the given ones are constants for differentiation, and TensorFlow
+    # (``_FusedBatchNormGradGradV2`` in nn_grad.py) recomputes both, too.
     axes, shape, count = _layout(x, data_format)
     size = jnp.asarray(count, scale.dtype)
     gradients = gradients.astype(scale.dtype)
@@ -173,16 +131,15 @@ def _(epsilon: float, data_format: str, primals: Any, tangents: Any) -> Any:
     return _training_grad(*primals, epsilon, data_format), jax.jvp(recomputed, primals[:3], tangents[:3])[1]
 
 
-def _grad(
-    y_backprop: Any,
-    x: Any,
-    scale: Any,
-    reserve_space_1: Any,
-    reserve_space_2: Any,
-    epsilon: float,
-    data_format: str,
-    is_training: bool,
-) -> tuple[Any, ...]:
+@op("FusedBatchNormGrad", "FusedBatchNormGradV2")
+@inlined
+def fused_batch_norm_grad(
+    y_backprop, x, scale, reserve_space_1, reserve_space_2, *, epsilon=0.0001, data_format="NHWC", is_training=True
+):
+    """Compute the gradients of `fused_batch_norm` with respect to x, scale and offset.
+
+    The mean and variance in the reserve spaces are used as given.
+    """
     x, scale = jnp.asarray(x), jnp.asarray(scale)
     gradients = jnp.asarray(y_backprop).astype(x.dtype)
     mean, variance = jnp.asarray(reserve_space_1), jnp.asarray(reserve_space_2)
@@ -197,34 +154,14 @@ def _grad(
     return (*jax.vjp(forward, x, scale, jnp.zeros_like(scale))[1](gradients), empty, empty)
 
 
-@op("FusedBatchNormGrad", "FusedBatchNormGradV2")
-@inlined
-def fused_batch_norm_grad(
-    y_backprop, x, scale, reserve_space_1, reserve_space_2, *, epsilon=0.0001, data_format="NHWC", is_training=True
-):
-    """Compute the gradients of `fused_batch_norm` with respect to x, scale and offset.
-
-    The mean and variance in the reserve spaces are used as given.
-    """
-    return _grad(y_backprop, x, scale, reserve_space_1, reserve_space_2, epsilon, data_format, is_training)
-
-
-@op("FusedBatchNormGradV3")
-@inlined
-def fused_batch_norm_grad_v3(
-    y_backprop,
-    x,
-    scale,
-    reserve_space_1,
-    reserve_space_2,
-    reserve_space_3,
-    *,
-    epsilon=0.0001,
-    data_format="NHWC",
-    is_training=True,
-):
+@op(
+    "FusedBatchNormGradV3",
+    inputs="y_backprop x scale reserve_space_1 reserve_space_2 reserve_space_3",
+    attributes=_GRAD_ATTRIBUTES,
+)
+def fused_batch_norm_grad_v3(*, y_backprop, x, scale, reserve_space_1, reserve_space_2, reserve_space_3, **attributes):
     """Compute the gradients of `fused_batch_norm_v3`."""
-    return _grad(y_backprop, x, scale, reserve_space_1, reserve_space_2, epsilon, data_format, is_training)
+    return fused_batch_norm_grad(y_backprop, x, scale, reserve_space_1, reserve_space_2, **attributes)
 
 
 def _sum_of_neighbors(x: Any, radius: int) -> Any:

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import scan
-from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.common.derivatives import logistic
+from tf2jax_lite.ops.common.precision import total
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
@@ -86,21 +86,8 @@ def _differentiable_in_cs_and_h(results: tuple[Any, ...]) -> tuple[Any, ...]:
 def lstm_block_cell(x, cs_prev, h_prev, w, wci, wcf, wco, b, *, forget_bias=1.0, cell_clip=3.0, use_peephole=False):
     """Compute one step of an LSTM.
 
-    Args:
-      x: [batch, inputs].
-      cs_prev: cell state [batch, cells].
-      h_prev: output [batch, cells].
-      w: [inputs + cells, 4 * cells].
-      wci: peephole of the input gate [cells].
-      wcf: peephole of the forget gate [cells].
-      wco: peephole of the output gate [cells].
-      b: [4 * cells].
-
     Returns:
       i, cs, f, o, ci, co and h, [batch, cells] each.
-
-    Raises:
-      OpError: shapes do not match.
     """
     x, cs_prev, h_prev, w, b = (jnp.asarray(v) for v in (x, cs_prev, h_prev, w, b))
     _check_lstm(x, cs_prev, h_prev, w, b)
@@ -145,20 +132,9 @@ def block_lstm(
 
     Args:
       seq_len_max: int64 scalar, number of valid time steps.
-      x: [time, batch, inputs].
-      cs_prev: initial cell state [batch, cells].
-      h_prev: initial output [batch, cells].
-      w: [inputs + cells, 4 * cells].
-      wci: peephole of the input gate [cells].
-      wcf: peephole of the forget gate [cells].
-      wco: peephole of the output gate [cells].
-      b: [4 * cells].
 
     Returns:
       i, cs, f, o, ci, co and h, [time, batch, cells] each; 0 past ``seq_len_max``.
-
-    Raises:
-      OpError: shapes do not match.
     """
     peep = (wci, wcf, wco) if use_peephole else None
     return _block_lstm(seq_len_max, x, cs_prev, h_prev, w, peep, b, forget_bias, cell_clip, _ICFO)
@@ -184,10 +160,7 @@ def _lstm_step_grad(
     cs_grad: Any,
     h_grad: Any,
 ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
-    """Return the gradients of one LSTM step.
-
-    They are with respect to cs_prev, to the pre-activations of i, ci, f, o, and to the three peepholes.
-    """
+    """Return gradients of a step: cs_prev; pre-activations of i, ci, f, o; peepholes."""
     i, cs, f, o, ci, co = saved
     d_o = o * (1 - o) * h_grad * co
     d_cs = (1 - co * co) * h_grad * o + cs_grad
@@ -277,19 +250,8 @@ op("BlockLSTMGradV2")(_grad_of(_IFCO, "BlockLSTMGradV2"))
 def gru_block_cell(x, h_prev, w_ru, w_c, b_ru, b_c):
     """Compute one step of a GRU.
 
-    Args:
-      x: [batch, inputs].
-      h_prev: [batch, cells].
-      w_ru: [inputs + cells, 2 * cells].
-      w_c: [inputs + cells, cells].
-      b_ru: [2 * cells].
-      b_c: [cells].
-
     Returns:
       r, u, c and h, [batch, cells] each.
-
-    Raises:
-      OpError: shapes do not match.
     """
     x, h_prev, w_ru, w_c = (jnp.asarray(v) for v in (x, h_prev, w_ru, w_c))
     rows, cells = x.shape[1] + h_prev.shape[1], h_prev.shape[1]

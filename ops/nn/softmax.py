@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.jaxprs.tracing_cache import inlined
-from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.common.broadcasting import matched
+from tf2jax_lite.ops.common.precision import in_float32
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.xla_cpu.materialize import materialize
@@ -31,23 +31,13 @@ _FEW_TRAILING = 8  # values after the axis, up to which a transpose is faster
 
 @inlined
 def softmax_along(x: Any, *, axis: int) -> Any:
-    """Return ``jax.nn.softmax(x, axis)``.
-
-    Args:
-      x: an array of floats.
-      axis: one of its axes, not negative.
-    """
+    """Return ``jax.nn.softmax(x, axis)``."""
     return _softmax_of_rows(x, axis) if _is_long(x, axis) else _along(jax.nn.softmax, x, axis)
 
 
 @inlined
 def log_softmax_along(x: Any, *, axis: int) -> Any:
-    """Return ``jax.nn.log_softmax(x, axis)``.
-
-    Args:
-      x: an array of floats.
-      axis: one of its axes, not negative.
-    """
+    """Return ``jax.nn.log_softmax(x, axis)``."""
     if not _is_long(x, axis):
         return _along(_log_softmax, x, axis)
     shifted = _shifted(x, axis)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity
-from tf2jax_lite.ops.common.row_splits import array_module, row_of, search
+from tf2jax_lite.ops.common.rows import array_module, row_of, search
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.sparse.coo import pick, scatter_entries
 from tf2jax_lite.ops.traits import Bound
@@ -73,12 +73,6 @@ def ragged_tensor_to_sparse(rt_nested_splits, rt_dense_values):
     TF: core/kernels/ragged_tensor_to_sparse_kernel.cc.
 
     Traced splits may end before the values do; the rest is padding, with indices of -1.
-
-    Args:
-      rt_dense_values: [values, ...].
-
-    Raises:
-      OpError: static splits do not fit each other.
     """
     return _ragged_tensor_to_sparse(rt_nested_splits, rt_dense_values)
 
@@ -142,13 +136,9 @@ def ragged_tensor_to_tensor(shape, values, default_value, row_partition_tensors,
 
     Args:
       shape: [rank] or -1, static; -1 leaves a dimension open.
-      values: [values, ...].
 
     Returns:
       A dense tensor; longer rows are truncated.
-
-    Raises:
-      OpError: the shape is traced, or shapes and partitions do not fit.
     """
     rows, levels = _partitions(row_partition_tensors, row_partition_types, values.shape[0])
     inner = values.shape[1:]

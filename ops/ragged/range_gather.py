@@ -16,7 +16,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.row_bounds import range_length_bound, total_length_bound
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, inferred_bound, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.row_splits import array_module, row_of, search
+from tf2jax_lite.ops.common.rows import array_module, row_of, search
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.sparse.coo import pick
 from tf2jax_lite.ops.traits import Bound
@@ -56,15 +56,10 @@ def ragged_range(starts, limits, deltas, *, Tsplits=_INT64, bound: Bound):
     TF: core/kernels/ragged_range_op.cc.
 
     Args:
-      starts: scalar or [rows].
-      limits: scalar or [rows].
       deltas: scalar or [rows], not 0.
 
     Returns:
       Row splits [rows + 1] and values.
-
-    Raises:
-      OpError: lengths differ, or a static step is 0.
     """
     sizes = {v.shape[0] for v in (starts, limits, deltas) if v.ndim == 1}
     if any(v.ndim > 1 for v in (starts, limits, deltas)) or len(sizes) > 1:
@@ -106,9 +101,6 @@ def repeat(data, repeats, likes, pairs, *, Tparams=None, bound: Bound):
 
     Axes up to the last one of ``repeats`` are flattened. Padding is -1 for signed integers, which is in no segment and
     gathers zeros; else 0.
-
-    Raises:
-      OpError: the shape of ``data`` does not start with that of ``repeats``.
     """
     rank = repeats.ndim
     if data.shape[:rank] != repeats.shape:
@@ -188,12 +180,6 @@ def ragged_gather(params_nested_splits, params_dense_values, indices, *, OUTPUT_
     TF: core/kernels/ragged_gather_op.cc.
 
     Traced indices out of range give empty rows (an error in TensorFlow).
-
-    Args:
-      params_dense_values: [values, ...].
-
-    Raises:
-      OpError: ranks do not fit, or a static index is out of range.
     """
     if len(params_nested_splits) + indices.ndim - 1 != OUTPUT_RAGGED_RANK:
         raise OpError(f"the ragged rank of the result cannot be {OUTPUT_RAGGED_RANK}")

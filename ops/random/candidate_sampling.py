@@ -18,20 +18,17 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import row_capacity, truncate_rows
 from tf2jax_lite.loops.shard_map import while_loop
-from tf2jax_lite.ops.common.nonzero import nonzero
+from tf2jax_lite.ops.common.rows import nonzero
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound, Key
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import canonical, static_value
 
-from ._uniform import double_dtype
+from ._samples import double_dtype
 
 
 def _expected_count(probability: Any, num_sampled: int, tries: Any) -> Any:
-    """Return the expected count of classes with these probabilities.
-
-    As ExpectedCountHelper of range_sampler.cc.
-    """
+    """Return classes' expected count, as ExpectedCountHelper of range_sampler.cc."""
     exact = probability * np.float32(num_sampled)
     rejecting = -jnp.expm1(tries.astype(np.float32) * jnp.log1p(-probability))
     return jnp.where(tries == num_sampled, exact, rejecting)
@@ -57,21 +54,7 @@ def _candidates(
     probability: Callable[[Any], Any],
     key: Any,
 ) -> tuple[Any, Any, Any]:
-    """Return sampled classes, and expected counts of true and sampled classes.
-
-    Args:
-      true_classes: int [batch, num_true].
-      num_true: columns of ``true_classes``.
-      num_sampled: number of samples.
-      unique: whether to sample without replacement.
-      range_max: number of classes.
-      draw: returns classes for a JAX key and a shape.
-      probability: returns the probabilities of classes.
-      key: a JAX key.
-
-    Raises:
-      OpError: an argument is invalid.
-    """
+    """Return sampled classes, and expected counts of true and sampled classes."""
     true_classes = _checked_classes(true_classes, num_true, range_max)
     if range_max <= 0:
         raise OpError("range_max must be positive")
@@ -87,10 +70,7 @@ def _candidates(
 
 
 def _distinct(draw: Callable[[Any, tuple[int, ...]], Any], count: int, key: Any) -> tuple[Any, Any]:
-    """Return the first ``count`` different classes of a stream of draws.
-
-    The second result is the number of draws.
-    """
+    """Return the first ``count`` different classes of draws, and the number of draws."""
 
     def step(state: Any) -> Any:
         classes, size, tries = state
@@ -217,15 +197,8 @@ def compute_accidental_hits(true_classes, sampled_candidates, *, num_true, seed=
     Each true class matches at most one candidate (the last, if they repeat), so that there are at most as many
     hits as ``true_classes``.
 
-    Args:
-      true_classes: int64 [batch, num_true].
-      sampled_candidates: int64 [num_sampled].
-
     Returns:
       int32 rows, int64 positions in ``sampled_candidates``, and float32 weights, the lowest finite float.
-
-    Raises:
-      OpError: a shape is invalid.
     """
     if true_classes.ndim != 2 or true_classes.shape[1] != num_true:
         raise OpError(f"true_classes must be a matrix of {num_true} columns, got shape {true_classes.shape}")

@@ -22,19 +22,15 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import from_u32_pair, to_u32_pair
 from tf2jax_lite.values.static import static_value
 
-from ._fill import check_algorithm, full_int, normal, size, truncated_normal, uniform, uniform_int
-from .distributions import draw_binomial
+from ._samples import check_algorithm, full_int, normal, size, truncated_normal, uniform, uniform_int
 from .philox import skip
+from .stateless import draw_binomial
 
 _FLOAT32, _INT64, _UINT64 = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.uint64)
 
 
 def _words(resource: Any, min_size: int = 3) -> Any:
-    """Return a generator's state as words, uint32 [n, 2].
-
-    Raises:
-      OpError: it is not a vector of at least ``min_size`` 64-bit integers.
-    """
+    """Return a generator's state as words, uint32 [n, 2]."""
     if resource.dtype != np.int64:
         raise OpError(f"the state of a random generator is 64-bit integers, got {resource.dtype}")
     if resource.ndim != 1 or not isinstance(resource.shape[0], int) or resource.shape[0] < min_size:
@@ -47,10 +43,7 @@ def _key_and_counter(words: Any) -> tuple[Any, Any]:
 
 
 def _advanced(words: Any, delta: Any) -> Any:
-    """Return the state after ``delta`` numbers.
-
-    Each advances the counter by 256, whatever the distribution.
-    """
+    """Return the state after ``delta`` numbers, each 256 further, whatever they are."""
     return from_u32_pair(_advanced_words(words, delta), np.int64)
 
 
@@ -74,15 +67,10 @@ def rng_read_and_skip(resource: UpdateInt64, alg: Static, delta):
     """Advance the generator and return its previous state.
 
     Args:
-      resource: int64 [3], the state of the generator.
-      alg: static int, 1 (Philox) or 3 (auto_select).
       delta: int64 scalar, number of values to skip.
 
     Returns:
       The next state and the previous state, int64 [3].
-
-    Raises:
-      OpError: the algorithm is not Philox, or the state or the shape is invalid.
     """
     check_algorithm(alg)
     words = _words(resource)
@@ -94,15 +82,10 @@ def rng_skip(resource: UpdateInt64, algorithm: Static, delta):
     """Advance the generator.
 
     Args:
-      resource: int64 [3], the state of the generator.
-      algorithm: static int, 1 (Philox) or 3 (auto_select).
       delta: int64 scalar, number of values to skip.
 
     Returns:
       The next state, int64 [3].
-
-    Raises:
-      OpError: the algorithm is not Philox, or the state or the shape is invalid.
     """
     check_algorithm(algorithm)
     return _advanced(_words(resource), delta)
@@ -111,15 +94,7 @@ def rng_skip(resource: UpdateInt64, algorithm: Static, delta):
 def _register(name: str, draw: Callable[..., Any], default: np.dtype) -> None:
     @op(name, int64="pair")
     def call(resource: UpdateInt64, algorithm: Static, shape: Static, *, dtype=default):
-        """Draw numbers by ``draw``.
-
-        Args:
-          resource: int64 [3], the state of the generator.
-          algorithm: static int, 1 (Philox) or 3 (auto_select).
-
-        Raises:
-          OpError: the algorithm is not Philox, or the state or the shape is invalid.
-        """
+        """Draw numbers by ``draw``."""
         after, start = _start(resource, algorithm, shape)
         return after, draw(shape, *start, dtype)
 
@@ -132,17 +107,7 @@ _register("StatefulTruncatedNormal", truncated_normal, _FLOAT32)  # within two s
 
 @op("StatefulUniformInt", int64="pair")
 def stateful_uniform_int(resource: UpdateInt64, algorithm: Static, shape: Static, minval, maxval, *, dtype=_INT64):
-    """Draw uniform integers in [minval, maxval).
-
-    Args:
-      resource: int64 [3], the state of the generator.
-      algorithm: static int, 1 (Philox) or 3 (auto_select).
-      minval: scalar, lower bound.
-      maxval: scalar, exclusive upper bound.
-
-    Raises:
-      OpError: the algorithm is not Philox, or the state or the shape is invalid.
-    """
+    """Draw uniform integers in [minval, maxval)."""
     after, start = _start(resource, algorithm, shape)
     return after, uniform_int(shape, *start, minval, maxval, dtype)
 
@@ -155,9 +120,6 @@ def stateful_standard_normal(resource: UpdateInt64, shape: Static, *, dtype=_FLO
 
     Args:
       resource: int64 [4], the algorithm, counter and key.
-
-    Raises:
-      OpError: the algorithm is not Philox, or the state or the shape is invalid.
     """
     words, value = _words(resource, 4), static_value(resource)
     if value is not None:
@@ -172,13 +134,6 @@ def stateful_random_binomial(resource: UpdateInt64, algorithm: Static, shape: St
     """Draw binomial samples.
 
     TF: core/kernels/random_binomial_op.cc.
-
-    Args:
-      resource: int64 [3], the state of the generator.
-      algorithm: static int, 1 (Philox) or 3 (auto_select).
-
-    Raises:
-      OpError: the algorithm is not Philox, or the state or the shape is invalid.
     """
     check_algorithm(algorithm)
     words = _words(resource)

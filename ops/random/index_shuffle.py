@@ -51,12 +51,7 @@ def random_index_shuffle(index, seed, max_index, *, rounds=4):
     2002).
 
     Args:
-      index: int or uint, scalar or [n].
-      seed: [3] or [n, 3].
       max_index: largest index, scalar or [n].
-
-    Raises:
-      OpError: shapes or ``rounds`` are invalid, or a static index exceeds ``max_index``.
     """
     if rounds < 4 or rounds % 2:
         raise OpError(f"rounds must be even and at least 4, got {rounds}")

@@ -25,10 +25,7 @@ _KEY = (np.uint32(0x3EC8F720), np.uint32(0x02461E29))
 
 @shared
 def block(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
-    """Return the four output words for a counter and a key.
-
-    All are uint32 arrays of one shape.
-    """
+    """Return the four output words for a counter and a key, arrays of one shape."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     with wrapping():
@@ -41,10 +38,7 @@ def block(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> tuple[Any
 
 
 def scramble(seed: Any) -> tuple[Any, Any]:
-    """Return key and counter for a seed of two integers.
-
-    uint32 [2] and [4], as TensorFlow's GenerateKey.
-    """
+    """Return key [2] and counter [4] for a seed of two integers, as GenerateKey."""
     words = jnp.asarray(to_u32_pair(seed))
     mixed = block((words[0, 0], words[0, 1], words[1, 0], words[1, 1]), (jnp.uint32(_KEY[0]), jnp.uint32(_KEY[1])))
     zero = jnp.zeros((), np.uint32)
@@ -58,10 +52,7 @@ def from_jax_key(key: Any) -> tuple[Any, Any]:
 
 
 def skip(counter: Any, low: Any, high: Any = 0) -> tuple[Any, Any, Any, Any]:
-    """Return a 128-bit counter advanced by 64-bit numbers.
-
-    The numbers are given as words; with carries, as PhiloxRandom::Skip.
-    """
+    """Return a 128-bit counter advanced by numbers (words), as PhiloxRandom::Skip."""
     low, high = jnp.asarray(low, np.uint32), jnp.asarray(high, np.uint32)
     c0 = counter[0] + low
     # Overflows as TensorFlow's: a carry into a high word of ones is lost.
@@ -74,10 +65,7 @@ def skip(counter: Any, low: Any, high: Any = 0) -> tuple[Any, Any, Any, Any]:
 
 
 def at(counter: Any, index: Any, stride: int) -> tuple[Any, Any, Any, Any]:
-    """Return the counter advanced by ``index * stride``.
-
-    ``index`` may be an array of uint32.
-    """
+    """Return the counter advanced by ``index * stride``; ``index`` may be an array."""
     return skip(counter, *product(np.uint32(stride), jnp.asarray(index, np.uint32)))
 
 
@@ -89,7 +77,6 @@ def stack_columns(fn: Callable[[Any], Sequence[Any]], rows: Any, width: int) -> 
 
     Args:
       fn: an elementwise function from uint32 row numbers of any shape to ``width`` arrays of that shape.
-      rows: number of rows, an int or a symbolic dimension.
       width: number of columns.
     """
     index, column = (lax.broadcasted_iota(np.uint32, (rows, width), d) for d in (0, 1))
@@ -100,13 +87,5 @@ def stack_columns(fn: Callable[[Any], Sequence[Any]], rows: Any, width: int) -> 
 
 
 def bits(key: Any, counter: Any, count: Any) -> Any:
-    """Return at least ``count`` 32-bit words.
-
-    One row of four for each step of the counter.
-
-    Args:
-      key: uint32 [2].
-      counter: uint32 [4].
-      count: number of words, an int or a symbolic dimension.
-    """
+    """Return at least ``count`` 32-bit words, four for each step of the counter."""
     return stack_columns(lambda index: block(skip(counter, index), (key[0], key[1])), -(-count // 4), 4)

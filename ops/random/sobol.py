@@ -25,10 +25,7 @@ _DIMENSIONS = 1111
 
 @functools.cache
 def direction_numbers() -> np.ndarray:
-    """Return direction numbers as binary fractions of 32 bits.
-
-    uint32 [dimensions, digits].
-    """
+    """Return direction numbers as binary fractions, uint32 [dimensions, digits]."""
     with np.load(Path(__file__).with_name("sobol.npz")) as table:
         initial, polynomial = table["initial"].astype(np.uint64), table["polynomial"].astype(np.int64)
     degree = np.floor(np.log2(polynomial)).astype(np.int64)
@@ -56,14 +53,7 @@ def sobol_sample(dim: Static, num_results: Static, skip, *, dtype=_FLOAT32):
 
     Args:
       dim: static int scalar, number of dimensions, at most 1111.
-      num_results: static int scalar, number of points.
       skip: int scalar, index of the first point.
-
-    Returns:
-      ``dtype`` [num_results, dim].
-
-    Raises:
-      OpError: an input is out of range.
     """
     dimensions, count = int(dim), int(num_results)
     if not 1 <= dimensions <= _DIMENSIONS:

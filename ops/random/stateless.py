@@ -1,11 +1,14 @@
-"""Stateless uniform, normal, integers and shuffle, with TensorFlow's bits.
+"""Stateless random ops: uniform, normal, shuffle, gamma, Poisson, binomial.
 
-TF: core/kernels/stateless_random_ops_v2.cc, core/kernels/stateless_random_ops.cc.
+They have the bits of TensorFlow's CPU kernels.
+
+TF: core/kernels/stateless_random_ops_v2.cc, stateless_random_ops.cc, stateless_random_gamma_op.cc.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +18,27 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import from_u32_pair
+from tf2jax_lite.values.static import canonical
 from tf2jax_lite.xla_cpu.swaps import permutation_of_swaps
 
-from ._fill import check_algorithm, full_int, normal, size, state, truncated_normal, uniform, uniform_int
+from ._samples import (
+    binomial,
+    bounded_normal,
+    check_algorithm,
+    full_int,
+    gamma,
+    implicit_bounded_normal,
+    implicit_gamma,
+    normal,
+    poisson,
+    size,
+    state,
+    truncated_normal,
+    uniform,
+    uniform_int,
+)
 from .philox import bits, scramble
 
 _PHILOX = 1
@@ -47,16 +67,7 @@ def stateless_random_get_key_counter_alg(seed):
 def _register(name: str, draw: Callable[..., Any], default: np.dtype) -> None:
     @op(f"{name}V2", int64="pair")
     def call_v2(shape: Static, key, counter, alg: Static, *, dtype=default):
-        """Draw numbers by ``draw``.
-
-        Args:
-          key: uint64 [1].
-          counter: uint64 [2].
-          alg: static int, 1 (Philox) or 3 (auto_select).
-
-        Raises:
-          OpError: the algorithm is not Philox, or the shape is symbolic where numbers are drawn until they fit.
-        """
+        """Draw numbers by ``draw``."""
         check_algorithm(alg)
         return draw(shape, *state(key, counter), dtype)
 
@@ -77,48 +88,20 @@ _register("StatelessTruncatedNormal", truncated_normal, _FLOAT32)  # within two 
 
 @op("StatelessRandomUniformIntV2", int64="pair")
 def stateless_random_uniform_int_v2(shape: Static, key, counter, alg: Static, minval, maxval, *, dtype):
-    """Draw uniform integers in [minval, maxval).
-
-    Args:
-      key: uint64 [1].
-      counter: uint64 [2].
-      alg: static int, 1 (Philox) or 3 (auto_select).
-      minval: scalar, lower bound.
-      maxval: scalar, exclusive upper bound.
-
-    Raises:
-      OpError: the algorithm is not Philox.
-    """
+    """Draw uniform integers in [minval, maxval)."""
     check_algorithm(alg)
     return uniform_int(shape, *state(key, counter), minval, maxval, dtype)
 
 
 @op("StatelessRandomUniformInt", int64="pair")
 def stateless_random_uniform_int(shape: Static, seed, minval, maxval, *, dtype):
-    """Draw uniform integers in [minval, maxval).
-
-    Args:
-      seed: int32 or int64 [2].
-      minval: scalar, lower bound.
-      maxval: scalar, exclusive upper bound.
-    """
+    """Draw uniform integers in [minval, maxval)."""
     return uniform_int(shape, *scramble(seed), minval, maxval, dtype)
 
 
 @functools.partial(jax.jit, static_argnames="size")
 def permutation(key: Any, counter: Any, size: int) -> Any:
-    """Return a permutation of ``size`` indices by Fisher-Yates swaps.
-
-    It is TensorFlow's: step i swaps entries i and j_i >= i, where j_i comes from word i.
-
-    Args:
-      key: uint32 [2].
-      counter: uint32 [4].
-      size: number of indices.
-
-    Returns:
-      int32 [size].
-    """
+    """Return TensorFlow's Fisher-Yates permutation: step i swaps i and j_i of word i."""
     step = lax.iota(np.uint32, size)
     words = bits(key, counter, size).reshape(-1)[:size]  # that of the last step does not count
     return permutation_of_swaps((step + lax.rem(words, np.uint32(size) - step)).astype(np.int32))
@@ -126,20 +109,116 @@ def permutation(key: Any, counter: Any, size: int) -> Any:
 
 @op("StatelessShuffle", int64="pair")
 def stateless_shuffle(value, key, counter, alg: Static):
-    """Shuffle along the first dimension by Fisher-Yates swaps.
-
-    Args:
-      value: [n, ...].
-      key: uint64 [1].
-      counter: uint64 [2].
-      alg: static int, 1 (Philox) or 3 (auto_select).
-
-    Raises:
-      OpError: the size is symbolic, or the algorithm is not Philox.
-    """
+    """Shuffle along the first dimension by Fisher-Yates swaps."""
     check_algorithm(alg)
     value = jnp.asarray(value)
     if value.ndim == 0 or value.shape[0] == 1:
         return value
     count = size(value.shape[:1])[1]
     return jnp.take(value, permutation(*state(key, counter), count), axis=0)
+
+
+_INT64 = np.dtype(np.int64)
+
+
+def _layout(shape: Any, parameters: list[Any]) -> tuple[tuple[int, ...], Any, list[Any]]:
+    """Return the shape, and the stream and the parameters of each sample."""
+    # The shape is ints; the number of the stream and the parameters are vectors. Kernels number the samples of one
+    # parameter consecutively, although they are not adjacent in the result.
+    sizes, total = size(shape)
+    parameters = [jnp.asarray(p) for p in parameters]
+    try:
+        inner = np.broadcast_shapes(*(p.shape for p in parameters))
+    except ValueError as error:
+        shapes = ", ".join(str(p.shape) for p in parameters)
+        raise OpError(f"parameters of shapes {shapes} do not broadcast") from error
+    if len(inner) > len(sizes) or sizes[len(sizes) - len(inner) :] != inner:
+        raise OpError(f"shape {sizes} does not end with the parameters' shape {inner}")
+    batch = math.prod(inner)
+    per_parameter = total // batch if batch else 0
+    grid = (per_parameter, batch)
+    sample, parameter = (lax.broadcasted_iota(np.uint32, grid, d) for d in (0, 1))
+    index = parameter * np.uint32(per_parameter) + sample
+    flat = [jnp.broadcast_to(jnp.broadcast_to(p, inner).reshape(1, batch), grid).reshape(-1) for p in parameters]
+    return sizes, index.reshape(-1), flat
+
+
+def draw_gamma(shape: Any, key: Any, counter: Any, alpha: Any) -> Any:
+    """Return gamma samples with their implicit derivative with respect to ``alpha``."""
+    sizes, index, (alpha,) = _layout(shape, [alpha])
+    sample = gamma(key, counter, lax.stop_gradient(alpha), index).astype(alpha.dtype)
+    return implicit_gamma(alpha, sample).reshape(sizes)
+
+
+def draw_poisson(shape: Any, key: Any, counter: Any, rate: Any, dtype: Any) -> Any:
+    """Return Poisson samples."""
+    sizes, index, (rate,) = _layout(shape, [lax.stop_gradient(rate)])
+    dtype = canonical(dtype)
+    inexact = jnp.issubdtype(dtype, jnp.floating)
+    highest = jnp.finfo(dtype).max if inexact else jnp.iinfo(dtype).max
+    samples = poisson(key, counter, rate, index, float(highest))
+    if not inexact:  # the kernel returns 0 for an infinite rate
+        samples = jnp.where(jnp.isfinite(samples), samples, jnp.zeros_like(samples))
+    return samples.astype(dtype).reshape(sizes)
+
+
+def draw_binomial(shape: Any, key: Any, counter: Any, counts: Any, probs: Any, dtype: Any) -> Any:
+    """Return binomial samples."""
+    sizes, index, (counts, probs) = _layout(shape, [lax.stop_gradient(counts), lax.stop_gradient(probs)])
+    return binomial(key, counter, counts, probs, index).astype(canonical(dtype)).reshape(sizes)
+
+
+def draw_bounded_normal(shape: Any, key: Any, counter: Any, parameters: list[Any]) -> Any:
+    """Return normals of ``parameters``: mean, standard deviation, lower, upper bound."""
+    sizes, index, flat = _layout(shape, parameters)
+    dtype = flat[0].dtype
+    # Steps that the kernel skips for each earlier sample: 1000 rounds of two numbers.
+    stride = 2 * 1000 // (2 if dtype == np.float64 else 4)
+    mean, deviation, low, high = flat
+    fixed = (lax.stop_gradient(mean), lax.stop_gradient(deviation), lax.stop_gradient(low), lax.stop_gradient(high))
+    sample = bounded_normal(key, counter, index, stride, dtype, fixed)
+    return implicit_bounded_normal(sample, (mean, deviation, low, high)).reshape(sizes)
+
+
+@op("StatelessRandomGammaV2", int64="pair")
+def stateless_random_gamma_v2(shape: Static, seed, alpha):
+    """Draw gamma samples with an implicit derivative with respect to alpha."""
+    return draw_gamma(shape, *scramble(seed), alpha)
+
+
+@op("StatelessRandomGammaV3", int64="pair")
+def stateless_random_gamma_v3(shape: Static, key, counter, alg: Static, alpha):
+    """Draw gamma samples with an implicit derivative with respect to alpha."""
+    check_algorithm(alg)
+    return draw_gamma(shape, *state(key, counter), alpha)
+
+
+@op("StatelessRandomPoisson", int64="pair")
+def stateless_random_poisson(shape: Static, seed, lam, *, dtype):
+    """Draw Poisson samples.
+
+    TF: core/kernels/random_poisson_op.cc.
+    """
+    return draw_poisson(shape, *scramble(seed), lam, dtype)
+
+
+@op("StatelessRandomBinomial", int64="pair")
+def stateless_random_binomial(shape: Static, seed, counts, probs, *, dtype=_INT64):
+    """Draw binomial samples.
+
+    TF: core/kernels/random_binomial_op.cc.
+    """
+    return draw_binomial(shape, *scramble(seed), counts, probs, dtype)
+
+
+@op("StatelessParameterizedTruncatedNormal", int64="pair")
+def stateless_parameterized_truncated_normal(shape: Static, seed, means, stddevs, minvals, maxvals):
+    """Draw normal samples within bounds.
+
+    TF: core/kernels/parameterized_truncated_normal_op.cc.
+
+    TensorFlow draws all samples of a thread from one stream, so that they depend on the number of threads. Here each
+    sample has its own stream: the first one is TensorFlow's, the others have the same distribution. float16 is computed
+    in float32. Invalid parameters return NaN, as on GPUs, where TensorFlow's CPU kernel raises an error.
+    """
+    return draw_bounded_normal(shape, *scramble(seed), [means, stddevs, minvals, maxvals])

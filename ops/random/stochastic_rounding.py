@@ -8,8 +8,7 @@ import numpy as np
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.values.int64 import to_u32_pair
 
-from ._fill import check_algorithm
-from ._uniform import unit_floats
+from ._samples import check_algorithm, unit_floats
 from .philox import block, skip
 
 
@@ -22,14 +21,6 @@ def stochastic_cast_to_int(input, key, counter, alg: Static, *, Tout):
     Bits are TensorFlow's, except from float32 or float64 to int32: its kernel uses several numbers of a step of the
     generator there, depending on the processor that TensorFlow was built for. Inputs that are too large return the
     largest integer, also where TensorFlow overflows (float16 or bfloat16 to int16, float32 to int32).
-
-    Args:
-      key: uint64 [1].
-      counter: uint64 [2].
-      alg: static int, 1 (Philox) or 3 (auto_select).
-
-    Raises:
-      OpError: the algorithm is not Philox.
     """
     check_algorithm(alg)
     x = jnp.asarray(input)

@@ -1,4 +1,4 @@
-"""COO sparse tensors: shared helpers; reorder, reshape, concat.
+"""COO sparse tensors: reorder, reshape, concat, slices, splits, empty rows.
 
 They consist of indices of shape (entries, rank), values, and a dense shape.
 
@@ -6,6 +6,8 @@ The number of entries must be static, or bounded. So most ops that select entrie
 traced), or the config option ``dynamic_shape_bound``; ops that merge entries do not if only values computed from the
 result are returned. Results padded to the bound have indices of -1 and values of 0 past the last entry; ops that
 scatter or gather skip such entries.
+
+TF: core/kernels/sparse_fill_empty_rows_op.cc.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.provenance import entries
-from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError, row_capacity, truncate_rows
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.nonzero import nonzero
-from tf2jax_lite.ops.common.row_boundaries import MAX_COMPARED_PAIRS, starts
+from tf2jax_lite.ops.common.precision import total
+from tf2jax_lite.ops.common.rows import MAX_COMPARED_PAIRS, nonzero, starts
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.ops.traits import Unconverted
+from tf2jax_lite.ops.traits import Bound, Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, dims_array, normalize_axis, static_value
 
@@ -198,15 +201,10 @@ def sparse_reshape(input_indices, input_shape: Unconverted, new_shape: Unconvert
     Without ``jax_enable_x64`` the tensor may not have more than 2**31 elements.
 
     Args:
-      input_indices: [n, rank], integers.
-      input_shape: [rank].
       new_shape: [new rank]; one entry may be -1.
 
     Returns:
       Indices [n, new rank], and the new shape: static if its entries are.
-
-    Raises:
-      OpError: static sizes do not have the same number of elements, or -1 cannot be inferred.
     """
     input_shape, new_shape = (v if static_value(v) is not None else as_array(v) for v in (input_shape, new_shape))
     old, new = _reshaped(input_shape, new_shape)
@@ -263,16 +261,10 @@ def sparse_concat(indices, values, shapes: Unconverted, *, concat_dim):
     TF: core/kernels/sparse_concat_op.cc.
 
     Args:
-      indices: [n_i, rank] each.
-      values: [n_i] each, of one dtype.
       shapes: [rank] each; static entries must agree outside ``concat_dim``.
-      concat_dim: in [-rank, rank).
 
     Returns:
       Indices, values and shape of the result, in order unless inputs are static and ``concat_dim`` is 0.
-
-    Raises:
-      OpError: ranks or static sizes differ.
     """
     shapes = [s if static_value(s) is not None else as_array(s) for s in shapes]
     axis, starts, shape = _concat_parts(indices, values, shapes, concat_dim)
@@ -354,10 +346,7 @@ def _same_sorted(a: Any, b: Any) -> Any:
 def select_entries(
     keep: Any, indices: Any, values: Any, start: Any, bound: int | DynamicShapes | None, problem: str
 ) -> tuple[Any, Any]:
-    """Return entries where ``keep`` holds, with indices relative to ``start``.
-
-    The capacity is ``bound``.
-    """
+    """Return up to ``bound`` entries where ``keep`` holds, relative to ``start``."""
     if isinstance(keep, np.ndarray):
         kept: Any = np.nonzero(keep)[0]
         return np.asarray(indices)[kept] - start, pick(values, kept)
@@ -365,3 +354,181 @@ def select_entries(
     (kept,) = truncate_rows(bound, lambda: jnp.count_nonzero(keep), nonzero(keep, size, -1), of=(keep,))
     rows = pick(indices, kept)
     return jnp.where((kept >= 0)[:, None], rows - start, -1).astype(rows.dtype), pick(values, kept)
+
+
+_PROBLEM = "which entries are chosen depends on traced indices"
+
+
+@op("SparseFillEmptyRows")
+def sparse_fill_empty_rows(indices, values, dense_shape, default_value, *, bound: Bound):
+    """Add an entry at column 0 to each row that has none.
+
+    Args:
+      dense_shape: [rank]; only the first size must be static or a dynamic dimension.
+    """
+    check_indices(indices, values, dense_shape)
+    if default_value.ndim:
+        raise OpError("default_value must be a scalar")
+    rank = dense_shape.shape[0]
+    if not rank:
+        raise OpError("dense_shape must not be empty")
+    rows = _row_count(dense_shape, bound)
+    row_ids, values_out, empty, reverse, sources = _fill_rows(indices[:, 0], values, rows, default_value, bound)
+    rest = pick(indices[:, 1:], sources)  # zeros in the new entries
+    if static_value(row_ids) is not None and static_value(rest) is not None:
+        return np.concatenate([row_ids[:, None], rest.reshape(-1, rank - 1)], 1), values_out, empty, reverse
+    rest = jnp.where((row_ids >= 0)[:, None], rest, -1)
+    return jnp.concatenate([row_ids[:, None], rest], 1), values_out, empty, reverse
+
+
+def _row_count(shape: Any, bound: int | DynamicShapes | None) -> Any:
+    """Return the first size of a shape whose others may be traced: int or dynamic."""
+    first = entries(shape, shape.shape[0])[0]
+    if first.is_known and isinstance(first.offset, int):
+        return first.offset
+    if isinstance(bound, DynamicShapes):
+        return bound.as_dims(shape[:1])[0]
+    raise UnboundedError("how many rows there are depends on a traced dense shape")
+
+
+def _fill_rows(
+    row_ids: Any, values: Any, rows: Any, default: Any, bound: int | DynamicShapes | None
+) -> tuple[Any, ...]:
+    """Return row ids, values, empty rows, new positions, and old ones (-1: new)."""
+    found, dtype = static_value(row_ids), canonical(_INT64)
+    if found is not None:
+        if found.size and not 0 <= found.min() <= found.max() < rows:
+            raise OpError(f"row {found.min() if found.min() < 0 else found.max()} is out of range [0, {rows})")
+        empty = np.bincount(found, minlength=rows) == 0
+        ids = np.concatenate([found, np.nonzero(empty)[0].astype(found.dtype)])
+        order = np.argsort(ids, kind="stable")
+        reverse = np.empty(len(order), np.int64)
+        reverse[order] = np.arange(len(order))
+        sources = np.where(order < len(found), order, -1)
+        reverse = reverse[: len(found)].astype(dtype)
+        return ids[order].astype(dtype), _filled(values, sources, default, len(found)), empty, reverse, sources
+    count = row_ids.shape[0]
+    size = row_capacity(bound, count + rows, "which rows are empty depends on traced indices")
+    inside = (row_ids >= 0) & (row_ids < rows)
+    counts = jnp.zeros(rows, np.int32).at[jnp.where(inside, row_ids, rows)].add(1, mode="drop")
+    empty = counts == 0
+    ids = jnp.concatenate([jnp.where(inside, row_ids, rows), jnp.where(empty, jnp.arange(rows), rows)])
+    order = jnp.argsort(ids, stable=True)
+    reverse = jnp.zeros(count + rows, dtype).at[order].set(jnp.arange(count + rows, dtype=dtype))[:count]
+    ids, all_rows = take(ids, order, 0), count + rows
+    if size != all_rows:
+        missing = max_dim(size - all_rows, 0)
+        order, ids = jnp.pad(order, (0, missing))[:size], jnp.pad(ids, (0, missing), constant_values=rows)[:size]
+    order, ids = truncate_rows(bound, lambda: jnp.count_nonzero(ids < rows), order, ids, of=(row_ids, rows))
+    valid = ids < rows
+    sources = jnp.where(valid & (order < count), order, -1)
+    new = _filled(values, sources, default, count)
+    zero = jnp.zeros((), new.dtype)
+    ids = jnp.where(valid, ids, -1).astype(dtype)
+    if isinstance(bound, DynamicShapes):
+        bound.record_row_ids(ids, rows)
+    return ids, jnp.where(valid, new, zero), empty, reverse, sources
+
+
+def _filled(values: Any, sources: Any, default: Any, count: int) -> Any:
+    if isinstance(sources, np.ndarray) and isinstance(values, np.ndarray) and isinstance(default, np.ndarray):
+        out = values[sources] if count else np.empty(len(sources), values.dtype)
+        out = np.array(out)
+        out[sources < 0] = default
+        return out
+    return jnp.where(
+        sources >= 0, pick(values, sources) if count else jnp.zeros(sources.shape[0], values.dtype), default
+    )
+
+
+@op("SparseFillEmptyRowsGrad", "RaggedFillEmptyRowsGrad")
+def sparse_fill_empty_rows_grad(reverse_index_map, grad_values):
+    """Split gradients into those of entries and of the default value.
+
+    TF: tf.raw_ops.SparseFillEmptyRowsGrad, RaggedFillEmptyRowsGrad (core/kernels/sparse_fill_empty_rows_op.cc).
+    """
+    if reverse_index_map.ndim != 1 or grad_values.ndim != 1:
+        raise OpError("reverse_index_map and grad_values must be vectors")
+    own = take(grad_values, reverse_index_map, 0)
+    kept = jnp.ones(grad_values.shape, bool).at[jnp.asarray(reverse_index_map)].set(False, mode="drop")
+    rest = jnp.where(kept, grad_values, jnp.zeros((), grad_values.dtype))
+    return own, total(rest)
+
+
+@op("RaggedFillEmptyRows")
+def ragged_fill_empty_rows(value_rowids, values, nrows, default_value, *, bound: Bound):
+    """Add the default value to each row that has no value.
+
+    TF: core/kernels/ragged_fill_empty_rows_op.cc.
+    """
+    if value_rowids.ndim != 1 or values.ndim != 1 or value_rowids.shape != values.shape:
+        raise OpError(f"row ids of shape {value_rowids.shape} and values of shape {values.shape}")
+    rows = int(static_integers(nrows, "the number of rows"))
+    return _fill_rows(value_rowids, values, rows, default_value, bound)[:4]
+
+
+@op("SparseSlice")
+def sparse_slice(indices, values, shape, start, size, *, bound: Bound):
+    """Return the entries inside a box.
+
+    TF: core/kernels/sparse_slice_op.cc.
+
+    Args:
+      size: [rank]; clipped to the shape.
+    """
+    check_indices(indices, values, shape)
+    if not shape.shape == start.shape == size.shape:
+        raise OpError(f"start and size must have the shape's length {shape.shape[0]}")
+    sizes = static_value(size)
+    if sizes is not None and (sizes < 0).any():
+        raise OpError(f"a size must not be negative, got {sizes.tolist()}")
+    xp: Any = np if all(static_value(v) is not None for v in (indices, start, size)) else jnp
+    inside = xp.all((indices >= start) & (indices < start + size), axis=1)
+    sizes_out = [
+        max(min(length, total - first), 0)
+        if all(isinstance(v, int) for v in (total, first, length))
+        else jnp.maximum(jnp.minimum(length, total - first), 0)
+        for total, first, length in zip(*map(sizes_of, (shape, start, size)), strict=True)
+    ]
+    return (*select_entries(inside, indices, values, start, bound, _PROBLEM), shape_of(sizes_out))
+
+
+@op("SparseSliceGrad")
+def sparse_slice_grad(backprop_val_grad, input_indices, input_start, output_indices):
+    """Route gradients of a slice's entries to the entries of its input.
+
+    TF: core/kernels/sparse_slice_grad_op.cc.
+    """
+    moved = output_indices + input_start
+    if static_value(output_indices) is None:
+        moved = jnp.where(output_indices < 0, -1, moved)
+    return pick(backprop_val_grad, same_rows(input_indices, moved))
+
+
+@op("SparseSplit")
+def sparse_split(split_dim, indices, values, shape, *, num_split, bound: Bound):
+    """Split along a dimension; earlier parts take the remainder.
+
+    TF: core/kernels/sparse_split_op.cc.
+
+    Returns:
+      Lists of indices, values and shapes, one of each per part.
+    """
+    check_indices(indices, values, shape)
+    size = static_integers(shape, "the shape")
+    axis = normalize_axis(static_integers(split_dim, "split_dim"), len(size))
+    if not 1 <= num_split <= size[axis]:
+        raise OpError(f"num_split must be between 1 and the size of the dimension ({size[axis]}), got {num_split}")
+    base, rest = divmod(int(size[axis]), num_split)
+    first = 0
+    parts: list[tuple[Any, Any]] = []
+    shapes: list[Any] = []
+    for i in range(num_split):
+        length = base + (i < rest)
+        column = indices[:, axis]
+        start = np.where(np.arange(len(size)) == axis, first, 0)
+        inside = (column >= first) & (column < first + length)
+        parts.append(select_entries(inside, indices, values, start, bound, _PROBLEM))
+        shapes.append(np.where(np.arange(len(size)) == axis, length, size).astype(canonical(_INT64)))
+        first += length
+    return [p[0] for p in parts], [p[1] for p in parts], shapes

@@ -17,9 +17,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.nonzero import nonzero
-from tf2jax_lite.ops.common.row_boundaries import starts
-from tf2jax_lite.ops.common.row_splits import row_of
+from tf2jax_lite.ops.common.rows import nonzero, row_of, starts
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
@@ -109,12 +107,9 @@ def _counts(
 
     Args:
       rows: [n], each value's row, -1 for padding.
-      values: [n].
-      weights: [n], or empty.
       batches: number of rows; None: one row, which indices of the result omit.
       minlength: lower bound of the last size of the result.
       maxlength: that size; larger values are not counted; -1: one more than the largest value.
-      binary_output: return 1 instead of counts.
       bound: capacity of the result.
     """
     _check(values, weights, minlength, maxlength)
@@ -136,19 +131,7 @@ def _counts(
 
 @op("DenseCountSparseOutput")
 def dense_count_sparse_output(values, weights, *, minlength=-1, maxlength=-1, binary_output, bound: Bound):
-    """Count the values of a vector, or of each row of a matrix.
-
-    Args:
-      values: [n] or [rows, n], integers >= 0.
-      maxlength: that size: larger values are not counted; -1: one more than the largest value.
-      binary_output: return 1 instead of counts.
-
-    Returns:
-      Indices (row, value) in order, the counts or sums of weights, and the dense shape.
-
-    Raises:
-      OpError: shapes differ, or static values are negative.
-    """
+    """Count the values of a vector, or of each row of a matrix."""
     if values.ndim not in (1, 2):
         raise OpError(f"values must be a vector or a matrix, not of rank {values.ndim}")
     batches = values.shape[0] if values.ndim == 2 else None
@@ -175,22 +158,7 @@ def dense_count_sparse_output(values, weights, *, minlength=-1, maxlength=-1, bi
 def sparse_count_sparse_output(
     indices, values, dense_shape, weights, *, minlength=-1, maxlength=-1, binary_output, bound: Bound
 ):
-    """Count the values of each row (first index) of a sparse tensor.
-
-    Args:
-      indices: [n, rank].
-      values: [n], integers >= 0.
-      dense_shape: [rank].
-      weights: [n], or empty.
-      maxlength: that size: larger values are not counted; -1: one more than the largest value.
-      binary_output: return 1 instead of counts.
-
-    Returns:
-      Indices (row, value) in order, the counts or sums of weights, and the dense shape.
-
-    Raises:
-      OpError: shapes differ, or static values are negative.
-    """
+    """Count the values of each row (first index) of a sparse tensor."""
     check_indices(indices, values, dense_shape)
     rank = indices.shape[1]
     if rank == 0:
@@ -213,21 +181,7 @@ def sparse_count_sparse_output(
 
 @op("RaggedCountSparseOutput")
 def ragged_count_sparse_output(splits, values, weights, *, minlength=-1, maxlength=-1, binary_output, bound: Bound):
-    """Count the values of each row of a ragged tensor.
-
-    Args:
-      splits: [rows + 1].
-      values: [n], integers >= 0.
-      weights: [n], or empty.
-      maxlength: that size: larger values are not counted; -1: one more than the largest value.
-      binary_output: return 1 instead of counts.
-
-    Returns:
-      Indices (row, value) in order, the counts or sums of weights, and the dense shape.
-
-    Raises:
-      OpError: shapes differ, or static splits or values are invalid.
-    """
+    """Count the values of each row of a ragged tensor."""
     if splits.ndim != 1 or values.ndim != 1 or (isinstance(splits.shape[0], int) and splits.shape[0] < 2):
         raise OpError(f"splits of shape {tuple(splits.shape)} and values of shape {tuple(values.shape)} make no rows")
     found, count, batches = static_value(splits), values.shape[0], splits.shape[0] - 1

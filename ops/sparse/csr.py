@@ -1,8 +1,10 @@
-"""The CSRSparseMatrix variant: one matrix or a batch; its conversions.
+"""The CSRSparseMatrix variant, one matrix or a batch: conversions and arithmetic.
 
 The value is stored as COO: indices in the order of rows, values, and the shape. Row pointers are computed only where a
 graph reads them. Static indices stay static; the number of traced ones is static, or dynamic with a bound
 (docs/sizes.md). As in coo.py, rows of -1 are padding.
+
+TF: core/kernels/sparse.
 """
 
 from __future__ import annotations
@@ -15,16 +17,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import row_capacity, truncate_rows
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take, take_nd
-from tf2jax_lite.ops.common.nonzero import nonzero
+from tf2jax_lite.ops.common.rows import nonzero, numbered
+from tf2jax_lite.ops.math.segment import segment_reduce
 from tf2jax_lite.ops.registry import Static, op
-from tf2jax_lite.ops.traits import Bound
+from tf2jax_lite.ops.traits import Bound, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, dims_array, static_value
 from tf2jax_lite.values.variant import Variant
 
-from .coo import check_indices, check_range, order_of, pick, scatter_entries, union
+from .coo import check_indices, check_range, order_of, pick, same_rows, scatter_entries, union
+from .coo_arithmetic import sparse_softmax
 
 _INT64 = np.dtype(np.int64)
 
@@ -108,15 +112,7 @@ class SparseMatrix(Variant):
 
 
 def as_matrix(value: Any, dtype: Any = None) -> SparseMatrix:
-    """Return a value that is a sparse matrix.
-
-    Args:
-      value: any value.
-      dtype: the expected dtype, None for any.
-
-    Raises:
-      OpError: it is no sparse matrix, or has another dtype.
-    """
+    """Return a value that is a sparse matrix of a dtype, or of any."""
     if not isinstance(value, SparseMatrix):
         raise OpError(f"expected a sparse matrix, got {type(value).__name__}")
     if dtype is not None and canonical(dtype) != value.values.dtype:
@@ -125,11 +121,7 @@ def as_matrix(value: Any, dtype: Any = None) -> SparseMatrix:
 
 
 def _matrix(indices: Any, values: Any, shape: tuple[Any, ...]) -> SparseMatrix:
-    """Return a matrix of its components.
-
-    Raises:
-      OpError: they do not fit each other, as far as they are static.
-    """
+    """Return a matrix of its components."""
     if len(shape) not in (2, 3):
         raise OpError(f"a sparse matrix has rank 2 or 3, not {len(shape)}")
     check_indices(indices, values, dims_array(shape, _INT64))
@@ -160,11 +152,6 @@ def sparse_tensor_to_csr_sparse_matrix(indices, values, dense_shape: Static):
 
     Args:
       indices: [n, 2], or [n, 3] for a batch.
-      values: [n].
-      dense_shape: [2] or [3], static.
-
-    Raises:
-      OpError: shapes do not fit, or static indices are out of order.
     """
     return _matrix(indices, values, dims(dense_shape))
 
@@ -233,12 +220,6 @@ def csr_sparse_matrix_components(csr_sparse_matrix, index, *, type, bound: Bound
 
     Args:
       index: scalar: which matrix of the batch.
-
-    Returns:
-      int32 [rows + 1], int32 [n] and values [n].
-
-    Raises:
-      OpError: a static index is out of range.
     """
     matrix, position = as_matrix(csr_sparse_matrix, type), static_value(index)
     if position is not None and isinstance(matrix.batches, int) and not 0 <= int(position) < matrix.batches:
@@ -278,12 +259,250 @@ def sparse_matrix_zeros(dense_shape: Static, *, type):
     """Make a matrix without entries.
 
     TF: core/kernels/sparse/zeros_op.cc.
-
-    Args:
-      dense_shape: [2] or [3], static.
-
-    Raises:
-      OpError: the rank is not 2 or 3.
     """
     shape = dims(dense_shape)
     return _matrix(np.zeros((0, len(shape)), canonical(_INT64)), jnp.zeros(0, canonical(type)), shape)
+
+
+def _check_shapes(a: tuple[Any, ...], b: tuple[Any, ...]) -> None:
+    """Raise OpError if shapes cannot be multiplied."""
+    if len(a) != len(b):
+        raise OpError(f"matrices of ranks {len(a)} and {len(b)} cannot be multiplied")
+    for one, other, what in ((a[-1], b[-2], "inner dimensions"), (a[0], b[0], "batch sizes")):
+        if what == "batch sizes" and len(a) < 3:
+            continue
+        if isinstance(one, int) and isinstance(other, int) and one != other:
+            raise OpError(f"cannot multiply matrices of shapes {list(a)} and {list(b)}: the {what} differ")
+
+
+def _check_flags(transpose: bool, adjoint: bool, which: str) -> None:
+    if transpose and adjoint:
+        raise OpError(f"only one of adjoint_{which} and transpose_{which} may be true")
+
+
+def _dense_operand(b: Any, transpose: bool, adjoint: bool) -> Any:
+    b = jnp.asarray(b)
+    if b.ndim > 1 and (transpose or adjoint):
+        b = jnp.swapaxes(b, -1, -2)
+    return lax.conj(b) if adjoint and jnp.iscomplexobj(b) else b
+
+
+@op("SparseMatrixMatMul", pattern=Pattern.CONTRACTION)
+def sparse_matrix_mat_mul(
+    a,
+    b,
+    *,
+    transpose_a=False,
+    transpose_b=False,
+    adjoint_a=False,
+    adjoint_b=False,
+    transpose_output=False,
+    conjugate_output=False,
+):
+    """Multiply a sparse matrix by a dense one.
+
+    TF: core/kernels/sparse/mat_mul_op.cc.
+    """
+    _check_flags(transpose_a, adjoint_a, "a")
+    _check_flags(transpose_b, adjoint_b, "b")
+    matrix, b = as_matrix(a, b.dtype), _dense_operand(b, transpose_b, adjoint_b)
+    rows, columns = matrix.flat()
+    height, width = matrix.matrix
+    if transpose_a or adjoint_a:
+        rows, columns, height, width = columns, rows, width, height
+    values = matrix.conj().values if adjoint_a else matrix.values
+    _check_shapes((*matrix.dims[:-2], height, width), b.shape)
+    flat = jnp.reshape(b, (matrix.batches * width, b.shape[-1]))
+    # Only entries are multiplied: rows of b without an entry may be NaN.
+    parts = jnp.asarray(values)[:, None] * take(flat, jnp.asarray(columns), 0)
+    start = jnp.zeros((matrix.batches * height, b.shape[-1]), parts.dtype)
+    out = scatter_entries(start, jnp.asarray(rows)[:, None], parts, "add")
+    out = jnp.reshape(out, (*matrix.dims[:-2], height, b.shape[-1]))
+    if transpose_output:
+        out = jnp.swapaxes(out, -1, -2)
+    return lax.conj(out) if conjugate_output and jnp.iscomplexobj(out) else out
+
+
+def _operand(matrix: Any, dtype: Any, transpose: bool, adjoint: bool) -> SparseMatrix:
+    matrix = as_matrix(matrix, dtype)
+    if transpose or adjoint:
+        matrix = matrix.transposed()
+    return matrix.conj() if adjoint else matrix
+
+
+@op("SparseMatrixSparseMatMul")
+def sparse_matrix_sparse_mat_mul(
+    a, b, *, type, transpose_a=False, transpose_b=False, adjoint_a=False, adjoint_b=False, bound: Bound
+):
+    """Multiply sparse matrices.
+
+    TF: core/kernels/sparse/sparse_mat_mul_op.cc.
+
+    There is an entry wherever entries of both are multiplied, even if their sum is 0. With traced indices the product
+    is computed as one of dense matrices.
+    """
+    _check_flags(transpose_a, adjoint_a, "a")
+    _check_flags(transpose_b, adjoint_b, "b")
+    a, b = _operand(a, type, transpose_a, adjoint_a), _operand(b, type, transpose_b, adjoint_b)
+    _check_shapes(a.dims, b.dims)
+    shape = (*a.dims[:-2], a.dims[-2], b.dims[-1])
+    if static_value(a.indices) is None or static_value(b.indices) is None:
+        return _traced_product(a, b, shape, bound)
+    ours, theirs, indices, to = _terms(a, b)
+    terms = take(a.values, ours, 0) * take(b.values, theirs, 0)
+    start = jnp.zeros((len(indices),), terms.dtype)
+    return SparseMatrix(indices, scatter_entries(start, to[:, None], terms, "add"), shape)
+
+
+def _terms(a: SparseMatrix, b: SparseMatrix) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return both factors' positions for each term, product indices, and sum ids."""
+    first, second = np.asarray(a.indices), np.asarray(b.indices)
+    first_valid, second_valid = (np.flatnonzero(x[:, 0] >= 0) for x in (first, second))
+    inner = np.asarray(a.flat()[1])[first_valid]
+    rows = np.asarray(b.flat()[0])[second_valid]  # in order, as all matrices are
+    begin, end = (np.searchsorted(rows, inner, side) for side in ("left", "right"))
+    counts = end - begin
+    ours = np.repeat(np.arange(len(inner)), counts)
+    theirs = np.arange(counts.sum()) + np.repeat(begin - np.cumsum(counts) + counts, counts)
+    ours, theirs = first_valid[ours], second_valid[theirs]
+    found = np.concatenate([first[ours][:, :-1], second[theirs][:, -1:]], axis=1)
+    indices, to = np.unique(found, axis=0, return_inverse=True)
+    return ours, theirs, indices.astype(canonical(np.int64)), to.reshape(-1)
+
+
+def _traced_product(
+    a: SparseMatrix, b: SparseMatrix, shape: tuple[Any, ...], bound: int | DynamicShapes | None
+) -> SparseMatrix:
+    product = jnp.matmul(a.dense(), b.dense(), precision=lax.Precision.HIGHEST)
+    ones = (m.with_values(jnp.ones(m.values.shape, np.float32)).dense() for m in (a, b))
+    is_entry = jnp.reshape(jnp.matmul(*ones) > 0, (-1,))
+    count = is_entry.shape[0]
+    size = row_capacity(bound, count, "which entries a product has depends on traced indices")
+    where = nonzero(is_entry, size, count)
+    of = (a.indices, b.indices)
+    (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(is_entry), where, of=of)
+    columns, rest = [], where
+    for d in reversed(shape):
+        columns.insert(0, rest % d)
+        rest = rest // d
+    int64 = canonical(np.int64)
+    indices = jnp.where((where < count)[:, None], jnp.stack(columns, 1), -1).astype(int64)
+    return SparseMatrix(indices, take_nd(product, indices), shape)
+
+
+@op("SparseMatrixAdd")
+def sparse_matrix_add(a, b, alpha, beta, *, bound: Bound):
+    """Return ``alpha * a + beta * b``, with an entry wherever one has one.
+
+    TF: core/kernels/sparse/add_op.cc.
+
+    As in TensorFlow, ``alpha`` and ``beta`` have no gradients.
+    """
+    a, b = as_matrix(a, alpha.dtype), as_matrix(b, beta.dtype)
+    if a.dims != b.dims:
+        raise OpError(f"sparse matrices of shapes {list(a.dims)} and {list(b.dims)} cannot be added")
+    if alpha.ndim or beta.ndim:
+        raise OpError("alpha and beta must be scalars")
+    indices, at_a, at_b = union(a.indices, b.indices, bound)
+    alpha, beta = (lax.stop_gradient(jnp.asarray(v)) for v in (alpha, beta))
+    return SparseMatrix(indices, alpha * pick(a.values, at_a) + beta * pick(b.values, at_b), a.dims)
+
+
+@op("SparseMatrixMul")
+def sparse_matrix_mul(a, b):
+    """Multiply by a scalar, or each matrix of a batch by one.
+
+    TF: core/kernels/sparse/mul_op.cc.
+    """
+    matrix, b = as_matrix(a, b.dtype), jnp.asarray(b)
+    if not b.ndim:
+        return matrix.with_values(matrix.values * b)
+    if len(matrix.dims) != 3 or b.shape != (matrix.dims[0], 1, 1):
+        shapes = f"{list(matrix.dims)} is multiplied by a tensor of shape {list(b.shape)}"
+        raise OpError(f"a sparse matrix of shape {shapes}, not by one number, or by one for each of a batch")
+    return matrix.with_values(matrix.values * take(jnp.reshape(b, (-1,)), matrix.indices[:, 0], 0))
+
+
+@op("SparseMatrixSoftmax")
+def sparse_matrix_softmax(logits, *, type):
+    """Softmax over the entries of each row."""
+    matrix = as_matrix(logits, type)
+    if not matrix.values.shape[0]:
+        return matrix
+    return matrix.with_values(sparse_softmax(matrix.indices, matrix.values, dims_array(matrix.dims, np.int64)))
+
+
+@op("SparseMatrixSoftmaxGrad")
+def sparse_matrix_softmax_grad(softmax, grad_softmax, *, type):
+    """Return the gradient of SparseMatrixSoftmax."""
+    matrix, gradient = as_matrix(softmax, type), as_matrix(grad_softmax, type)
+    if matrix.dims != gradient.dims:
+        raise OpError(f"gradients of shape {list(gradient.dims)} for a softmax of shape {list(matrix.dims)}")
+    count = matrix.values.shape[0]
+    upstream = pick(gradient.values, same_rows(matrix.indices, gradient.indices))
+    found = static_value(matrix.indices)
+    rows = numbered((jnp.asarray(matrix.indices) if found is None else found)[:, :-1])
+    sums = take(segment_reduce("Sum", matrix.values * upstream, rows, count), rows, 0)
+    return matrix.with_values((upstream - sums) * matrix.values)
+
+
+@op("SparseMatrixSparseCholesky", pattern=Pattern.CONTRACTION)
+def sparse_matrix_sparse_cholesky(input, permutation: Static, *, type):
+    """Factor matrices, of which the lower triangle is read.
+
+    TF: core/kernels/sparse/sparse_cholesky_op.cc.
+
+    Values are computed in a dense matrix. A traced matrix that is not positive definite gives NaN (an error in
+    TensorFlow).
+
+    Args:
+      input: matrices [..., n, n] with static indices.
+      permutation: [..., n], static: the elimination order.
+    """
+    matrix = as_matrix(input, type)
+    height, width = matrix.matrix
+    orders = np.asarray(permutation)
+    if height != width or orders.shape != (*matrix.dims[:-2], height):
+        raise OpError(f"a matrix of shape {list(matrix.dims)} and a permutation of shape {list(orders.shape)}")
+    if (np.sort(orders, axis=-1) != np.arange(height)).any():
+        raise OpError("Cholesky factorization: not a permutation")
+    found = static_value(matrix.indices)
+    if found is None:
+        raise OpError("which entries a Cholesky factor has depends on traced indices; they must be known while tracing")
+    batched = len(matrix.dims) == 3
+    orders = orders.reshape(-1, height)
+    indices = []
+    for number, order in enumerate(orders):
+        own = found[found[:, 0] == number][:, 1:] if batched else found
+        rows = _with_fill_in(own, order)
+        indices.append(np.concatenate([np.full((len(rows), 1), number), rows], 1) if batched else rows)
+    where = np.concatenate(indices).astype(canonical(np.int64)) if indices else found
+    factor = _factor(matrix.dense(), orders.reshape(*matrix.dims[:-2], height))
+    values = take_nd(factor, jnp.asarray(where))
+    result = static_value(values)
+    if result is not None and np.isnan(result).any():
+        raise OpError("Cholesky factorization failed: a matrix may not be positive definite")
+    return SparseMatrix(where, values, matrix.dims)
+
+
+def _factor(dense: Any, order: np.ndarray) -> Any:
+    """Return the lower factor of a permuted Hermitian matrix's lower triangle."""
+    lower, strict = jnp.tril(dense), jnp.tril(dense, -1)
+    full = lower + jnp.swapaxes(strict.conj(), -1, -2)
+    rows = jnp.take_along_axis(full, order[..., :, None], axis=-2)
+    return jnp.linalg.cholesky(jnp.take_along_axis(rows, order[..., None, :], axis=-1), symmetrize_input=False)
+
+
+def _with_fill_in(indices: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return indices of a factor's entries: the matrix's, and its fill-in."""
+    inverse = np.argsort(order)
+    below = indices[indices[:, 0] >= indices[:, 1]]
+    rows, columns = inverse[below[:, 0]], inverse[below[:, 1]]
+    nonzero = np.eye(len(order), dtype=bool)
+    nonzero[np.maximum(rows, columns), np.minimum(rows, columns)] = True
+    for column in range(len(order)):
+        # A column's entries below the diagonal propagate to its parent in the elimination tree.
+        under = np.flatnonzero(nonzero[column + 1 :, column]) + column + 1
+        if under.size:
+            nonzero[under, under[0]] = True
+    return np.argwhere(nonzero)

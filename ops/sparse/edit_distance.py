@@ -96,20 +96,6 @@ def edit_distance(
     TF: core/kernels/edit_distance_op.cc.
 
     The number of sequences must be static, their lengths need not be.
-
-    Args:
-      hypothesis_indices: [n, rank].
-      hypothesis_values: [n].
-      hypothesis_shape: [rank].
-      truth_indices: [m, rank].
-      truth_values: [m].
-      truth_shape: [rank].
-
-    Returns:
-      float32 [rank - 1 leading sizes].
-
-    Raises:
-      OpError: ranks differ, or the number or the upper bound of the lengths of sequences is unknown.
     """
     del bound
     check_indices(hypothesis_indices, hypothesis_values, hypothesis_shape)

@@ -16,7 +16,7 @@ import numpy as np
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.strings import hashing
-from tf2jax_lite.ops.strings.byte_strings import as_rows, from_u64, is_text
+from tf2jax_lite.ops.strings.string_ops import as_rows, from_u64, is_text
 from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import to_u32_pair
@@ -173,17 +173,7 @@ def sparse_cross(
     num_buckets,
     hash_key,
 ):
-    """Cross columns, sparse ones before dense ones, into hashes or strings.
-
-    Args:
-      indices: static [n_i, 2] of each sparse column.
-      values: [n_i] of each sparse column: integers or strings.
-      shapes: static [2] of each sparse column.
-      dense_inputs: [rows, features] of each dense column.
-
-    Raises:
-      OpError: numbers of rows differ, or a static input is traced.
-    """
+    """Cross columns, sparse ones before dense ones, into hashes or strings."""
     columns = _columns(indices, values, shapes, dense_inputs)
     crosses = _crosses(columns)
     if not hashed_output:
@@ -204,16 +194,9 @@ def sparse_cross_hashed(
     """Cross columns into hashes; strings by a keyed hash if ``strong_hash``.
 
     Args:
-      indices: static [n_i, 2] of each sparse column.
-      values: [n_i] of each sparse column: integers or strings.
-      shapes: static [2] of each sparse column.
-      dense_inputs: [rows, features] of each dense column.
       num_buckets: scalar, static: hashes are taken modulo this, or 2**63 - 1 if 0.
       strong_hash: scalar bool, static: SipHash instead of FarmHash.
       salt: [2], static: the key of SipHash.
-
-    Raises:
-      OpError: numbers of rows differ, a static input is traced, or integers are to be hashed by SipHash.
     """
     columns = _columns(indices, values, shapes, dense_inputs)
     crosses = _crosses(columns)
@@ -225,18 +208,7 @@ def sparse_cross_hashed(
 def sparse_cross_v2(
     indices: Unconverted, values: Unconverted, shapes: Unconverted, dense_inputs: Unconverted, sep: Static
 ):
-    """Cross columns into strings, with a separator.
-
-    Args:
-      indices: static [n_i, 2] of each sparse column.
-      values: [n_i] of each sparse column: integers or strings.
-      shapes: static [2] of each sparse column.
-      dense_inputs: [rows, features] of each dense column.
-      sep: scalar string, static.
-
-    Raises:
-      OpError: numbers of rows differ, or an input is traced.
-    """
+    """Cross columns into strings, with a separator."""
     columns = _columns(indices, values, shapes, dense_inputs)
     crosses = _crosses(columns)
     return _as_sparse(_text(columns, crosses, sep[()]), crosses)
@@ -260,17 +232,6 @@ def ragged_cross(
     """Cross columns into ragged rows.
 
     TF: core/kernels/ragged_cross_op.cc.
-
-    Args:
-      ragged_values: [n_i] of each ragged column.
-      ragged_row_splits: static [rows + 1] of each ragged column.
-      sparse_indices: static [n_i, 2] of each sparse column.
-      sparse_values: [n_i] of each sparse column.
-      sparse_shape: static [2] of each sparse column.
-      dense_inputs: [rows, features] of each dense column.
-
-    Raises:
-      OpError: numbers of rows differ, or a static input is traced.
     """
     kinds = {
         "R": map(_ragged, ragged_values, ragged_row_splits),

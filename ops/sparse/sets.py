@@ -18,8 +18,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.provenance import entries
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.nonzero import nonzero
-from tf2jax_lite.ops.common.row_boundaries import starts
+from tf2jax_lite.ops.common.rows import nonzero, starts
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
@@ -169,34 +168,14 @@ def dense_to_dense_set_operation(set1, set2, *, set_operation, bound: Bound):
     """Return differences, intersections or unions of rows.
 
     Args:
-      set1: [..., n], integers or strings.
       set2: [..., m], of the same leading sizes.
-
-    Returns:
-      Indices, values and dense shape of a sparse tensor: the values of each set in order.
-
-    Raises:
-      OpError: static leading sizes differ.
     """
     return _operate(_dense(set1), _dense(set2), set_operation, bound)
 
 
 @op("DenseToSparseSetOperation")
 def dense_to_sparse_set_operation(set1, set2_indices, set2_values, set2_shape, *, set_operation, bound: Bound):
-    """Return differences, intersections or unions of dense and sparse rows.
-
-    Args:
-      set1: [..., n], integers or strings.
-      set2_indices: [m, rank].
-      set2_values: [m].
-      set2_shape: [rank].
-
-    Returns:
-      Indices, values and dense shape of a sparse tensor: the values of each set in order.
-
-    Raises:
-      OpError: static leading sizes differ.
-    """
+    """Return differences, intersections or unions of dense and sparse rows."""
     return _operate(_dense(set1), _sparse(set2_indices, set2_values, set2_shape), set_operation, bound)
 
 
@@ -204,22 +183,7 @@ def dense_to_sparse_set_operation(set1, set2_indices, set2_values, set2_shape, *
 def sparse_to_sparse_set_operation(
     set1_indices, set1_values, set1_shape, set2_indices, set2_values, set2_shape, *, set_operation, bound: Bound
 ):
-    """Return differences, intersections or unions of sparse rows.
-
-    Args:
-      set1_indices: [n, rank].
-      set1_values: [n].
-      set1_shape: [rank].
-      set2_indices: [m, rank].
-      set2_values: [m].
-      set2_shape: [rank].
-
-    Returns:
-      Indices, values and dense shape of a sparse tensor: the values of each set in order.
-
-    Raises:
-      OpError: static leading sizes differ.
-    """
+    """Return differences, intersections or unions of sparse rows."""
     first = _sparse(set1_indices, set1_values, set1_shape)
     return _operate(first, _sparse(set2_indices, set2_values, set2_shape), set_operation, bound)
 
@@ -229,12 +193,7 @@ def set_size(set_indices, set_values, set_shape):
     """Count the unique values of each set.
 
     Args:
-      set_indices: [n, rank].
-      set_values: [n].
       set_shape: [rank]; all but the last size must be static.
-
-    Raises:
-      OpError: a leading size is traced.
     """
     rows = _sparse(set_indices, set_values, set_shape)
     if not isinstance(rows.shape, tuple):

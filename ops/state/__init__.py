@@ -1,12 +1,8 @@
 """Resource variables, optimizer updates and ops with side effects.
 
-Read in this order:
-
-- `variables`: read, assign, shape;
-- `optimizers`, `sparse_optimizers`: steps on variables, and on rows of them;
-- `side_effects`: Assert, Print, StringFormat, Timestamp.
+Read `variables` first, then `optimizers`: steps on variables, and on rows of them.
 
 Imports `ops.xla`, `ops.strings` and what is below them. No other family imports this one.
 """
 
-from . import optimizers, side_effects, sparse_optimizers, variables  # noqa: F401
+from . import optimizers, side_effects, variables  # noqa: F401

@@ -17,7 +17,7 @@ import numpy as np
 from jax.experimental import checkify
 
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.ops.strings.byte_strings import ByteStrings, encoded, to_numpy
+from tf2jax_lite.ops.strings.string_ops import ByteStrings, encoded, to_numpy
 from tf2jax_lite.ops.traits import Option, Unconditional, Unconverted
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import to_32_bits

@@ -105,10 +105,7 @@ def _mixed(value: U64) -> U64:
 
 
 def joined(first: U64, second: U64) -> U64:
-    """Return the fingerprint of two fingerprints: FingerprintCat64.
-
-    Source: tensorflow/core/platform/fingerprint.h.
-    """
+    """Return the fingerprint of two fingerprints: FingerprintCat64."""
     result = first ^ _MURMUR
     result = result ^ (_mixed(second * _MURMUR) * _MURMUR)
     result = _mixed(result * _MURMUR) * _MURMUR

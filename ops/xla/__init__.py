@@ -1,12 +1,7 @@
 """The Xla* ops that tf2xla and older jax2tf write.
 
-Read in this order:
-
-- `arrays`: slices, gathers, padding, sorting, random bits;
-- `linear`: convolution, dot products, eigenvalues, SVD;
-- `computations`: ops with a function argument: reductions, windows, scatter, sort;
-- `sharding`: shardings and collectives on a single device;
-- `protos`: the reader of their protocol buffers.
+`computations` has ops with a function argument, `sharding` collectives on a single device, `protos` the reader of their
+protocol buffers.
 
 Imports `ops.linalg`, `ops.random` and `ops.common`, no other family.
 """

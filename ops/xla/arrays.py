@@ -30,16 +30,7 @@ from .protos import gather_fields
 
 @op("XlaDynamicSlice", pattern=Pattern.INJECTIVE)
 def xla_dynamic_slice(input, start_indices, size_indices: Static):
-    """Return a box whose start is clamped so that it fits.
-
-    Args:
-      input: [d0, ..., dn].
-      start_indices: [n + 1].
-      size_indices: [n + 1], static.
-
-    Raises:
-      OpError: lengths are not the rank.
-    """
+    """Return a box whose start is clamped so that it fits."""
     sizes = dims(size_indices)
     if start_indices.ndim != 1 or start_indices.shape[0] != input.ndim or len(sizes) != input.ndim:
         raise OpError(f"start and size must be vectors of {input.ndim} numbers")
@@ -63,9 +54,6 @@ def xla_gather(operand, start_indices, slice_sizes: Static, *, dimension_numbers
     """Gather boxes whose starts are clamped so that they fit.
 
     TF: compiler/tf2xla/kernels/gather_scatter_ops.cc.
-
-    Args:
-      slice_sizes: [rank], static.
     """
     numbers, axis = gather_fields(dimension_numbers)
     return lax.gather(
@@ -83,16 +71,6 @@ def xla_pad(input, padding_value, padding_low: Static, padding_high: Static, pad
     """Pad outside and between elements; negative padding truncates.
 
     TF: compiler/tf2xla/kernels/xla_pad_op.cc.
-
-    Args:
-      input: [d0, ..., dn].
-      padding_value: scalar.
-      padding_low: [n + 1], static.
-      padding_high: [n + 1], static.
-      padding_interior: [n + 1], static.
-
-    Raises:
-      OpError: lengths are not the rank.
     """
     if not np.size(padding_low) == np.size(padding_high) == np.size(padding_interior) == input.ndim:
         raise OpError(f"paddings must have {input.ndim} numbers each")
@@ -108,9 +86,6 @@ def xla_broadcast_helper(lhs, rhs, broadcast_dims: Static):
 
     Args:
       broadcast_dims: static: the dimension of the larger rank for each of the smaller, increasing.
-
-    Raises:
-      OpError: the dimensions do not fit.
     """
     axes = dims(broadcast_dims)
     if lhs.ndim == rhs.ndim or not lhs.ndim or not rhs.ndim:
@@ -225,11 +200,6 @@ def xla_rng_bit_generator(algorithm: Static, initial_state, shape: Static, *, dt
 
     Args:
       algorithm: scalar, static: 1 Philox, 2 ThreeFry, 3 default.
-      initial_state: uint64 [2] or [3].
-      dtype: integer dtype of the bits.
-
-    Raises:
-      OpError: the algorithm is unknown, or the state does not fit it.
     """
     kind = int(np.asarray(algorithm).reshape(()))
     if kind not in (_PHILOX, _THREEFRY, _AUTO):
@@ -294,24 +264,13 @@ def xla_optimization_barrier(input):
 
 @op("XlaSetBound", fold=lambda input, bound: input)
 def xla_set_bound(input, bound: Static):
-    """Return the input; the bound is a hint for dynamic shapes.
-
-    Args:
-      bound: unused.
-    """
+    """Return the input; the bound is a hint for dynamic shapes."""
     return input
 
 
 @op("XlaSetDynamicDimensionSize")
 def xla_set_dynamic_dimension_size(input, dim_index: Static, size: Static):
-    """Truncate a dimension to a static size.
-
-    Args:
-      input: [d0, ..., dn].
-
-    Raises:
-      OpError: the dimension is out of range.
-    """
+    """Truncate a dimension to a static size."""
     axis, (limit,) = int(np.asarray(dim_index).reshape(())), dims(size)
     if not 0 <= axis < input.ndim:
         raise OpError(f"dimension {axis} is out of range for a tensor of rank {input.ndim}")
@@ -323,8 +282,5 @@ def xla_remove_dynamic_dimension_size(input, dim_index: Static):
     """Return the input: dimensions are not dynamic here.
 
     XLA restores the truncated elements.
-
-    Args:
-      dim_index: unused.
     """
     return input

@@ -31,10 +31,7 @@ _COMMUTATIVE = ("add", "mul", "max", "min", "and", "or")
 
 
 def plain_name(fn: Function, *dtypes: Any) -> str:
-    """Return the primitive or the argument that a function of two scalars returns.
-
-    Primitives that are not commutative must take the arguments in order.
-    """
+    """Return the primitive of arguments in order, or the argument, of a function."""
     scalars = [jax.ShapeDtypeStruct((), dtype) for dtype in dtypes]
     try:
         jaxpr = jax.make_jaxpr(lambda *args: [jnp.asarray(v) for v in fn(*args)])(*scalars).jaxpr
@@ -183,18 +180,6 @@ def xla_reduce_window(
     """Reduce windows by a function.
 
     TF: compiler/tf2xla/kernels/reduce_window_op.cc.
-
-    Args:
-      input: [d0, ..., dn].
-      init_value: scalar.
-      window_dimensions: [n + 1], static.
-      window_strides: [n + 1], static.
-      base_dilations: [n + 1], static.
-      window_dilations: [n + 1], static.
-      padding: [n + 1, 2], static.
-
-    Raises:
-      OpError: lengths are not the rank.
     """
     x, init = jnp.asarray(input), jnp.asarray(init_value)
     window, strides = dims(window_dimensions), dims(window_strides)
@@ -240,18 +225,7 @@ def _window_indices(shape: tuple[int, ...], window: Any, strides: Any, pads: Any
 def xla_select_and_scatter(
     operand, window_dimensions: Static, window_strides: Static, padding: Static, source, init_value, *, select, scatter
 ):
-    """Select an element of each window and scatter the source there.
-
-    Args:
-      operand: [d0, ..., dn].
-      window_dimensions: [n + 1], static.
-      window_strides: [n + 1], static.
-      padding: [n + 1, 2], static.
-      init_value: scalar.
-
-    Raises:
-      OpError: the source does not have the shape of the grid of windows.
-    """
+    """Select an element of each window and scatter the source there."""
     x, updates, init = jnp.asarray(operand), jnp.asarray(source), jnp.asarray(init_value)
     window, strides, pads = dims(window_dimensions), dims(window_strides), _pairs(padding)
     indices, grid = _window_indices(x.shape, window, strides, pads)
@@ -359,9 +333,6 @@ def xla_variadic_sort(inputs, dimension: Static, *, comparator, is_stable):
 
     Sorting is always stable. A comparator other than less-than or greater-than of the first tensor compares all pairs,
     which takes quadratic memory.
-
-    Raises:
-      OpError: the dimension is out of range.
     """
     del is_stable
     arrays = tuple(jnp.asarray(v) for v in inputs)

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.common.integer_convolution import integer_convolution
-from tf2jax_lite.ops.linalg._decomposition_jvps import eigh, svd
+from tf2jax_lite.ops.linalg.decompositions import finite_eigh, finite_svd
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical, dims
@@ -163,7 +163,7 @@ def xla_self_adjoint_eig(a, *, lower, max_iter, epsilon):
     triangle = jnp.tril(a) if lower else jnp.triu(a)
     strict = jnp.tril(a, -1) if lower else jnp.triu(a, 1)
     full = triangle + jnp.conj(jnp.swapaxes(strict, -1, -2))
-    values, vectors = eigh(full)
+    values, vectors = finite_eigh(full)
     return values.astype(a.dtype), vectors
 
 
@@ -175,5 +175,5 @@ def xla_svd(a, *, max_iter, epsilon, precision_config):
     """
     del max_iter, epsilon, precision_config
     a = jnp.asarray(a)
-    s, u, v = svd(a, True)
+    s, u, v = finite_svd(a, True)
     return s.astype(a.dtype), u, v

@@ -29,11 +29,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def fields(text: str, *wanted: int) -> Fields:
-    """Return integer fields, maybe packed, of a serialized proto by number.
-
-    Raises:
-      OpError: the text is not a valid proto.
-    """
+    """Return integer fields, maybe packed, of a serialized proto by number."""
     data = text.encode("utf-8", "surrogateescape")
     found: dict[int, list[int]] = {}
     position = 0

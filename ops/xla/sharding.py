@@ -22,7 +22,7 @@ def xla_replica_id():
     return np.asarray(0, np.int32)
 
 
-@op("XlaSharding", fold=lambda input, *, sharding="", unspecified_dims=(): input)
+@op("XlaSharding", fold=lambda input: input)
 def xla_sharding(input, *, sharding="", unspecified_dims=()):
     """Return the input: JAX shards arrays."""
     return input
@@ -59,28 +59,13 @@ def _check_single_replica(groups: Any) -> None:
 
 @op("XlaAllReduce")
 def xla_all_reduce(input, group_assignment: Static, *, reduce_op, mode):
-    """Return the input where groups have one replica.
-
-    Args:
-      group_assignment: static [groups, replicas].
-
-    Raises:
-      OpError: a group has more than one replica.
-    """
+    """Return the input where groups have one replica."""
     _check_single_replica(group_assignment)
     return input
 
 
 @op("XlaReduceScatter")
 def xla_reduce_scatter(input, group_assignment: Static, scatter_dimension: Static, *, reduce_op):
-    """Return the input where groups have one replica.
-
-    Args:
-      group_assignment: static [groups, replicas].
-      scatter_dimension: unused.
-
-    Raises:
-      OpError: a group has more than one replica.
-    """
+    """Return the input where groups have one replica."""
     _check_single_replica(group_assignment)
     return input

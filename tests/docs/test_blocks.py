@@ -4,6 +4,8 @@ A page's blocks run in order, in one namespace and an empty directory. ``SETUPS`
 take for granted.
 """
 
+import json
+import re
 import shutil
 import sys
 import types
@@ -183,6 +185,18 @@ def test_blocks_of_a_page_run(name, tmp_path, monkeypatch):
             assert block.heading.strip('"') in str(error.value)
         else:
             assert words[0] == "no-test" and len(words) > 2, f"{name}, line {block.line}: no-test needs a reason"
+
+
+NOTEBOOKS = {name: path for name, path in pages().items() if path.suffix == ".ipynb"}
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebook_is_stored_with_its_results(name):
+    """Cells count from 1 in one run; outputs name no folder of a machine."""
+    cells = [cell for cell in json.loads(NOTEBOOKS[name].read_text())["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert sum(bool(cell["outputs"]) for cell in cells) >= 3
+    assert not re.search(r"(?<![\w.])/(home|root|tmp|work)/", json.dumps([cell["outputs"] for cell in cells]))
 
 
 def test_each_page_that_is_tested_elsewhere_is_there():

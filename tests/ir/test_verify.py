@@ -5,7 +5,7 @@ import pytest
 import tf2jax_lite
 from tf2jax_lite import ir
 from tf2jax_lite.errors import InvalidModelError, LimitError
-from tf2jax_lite.ir.verify import MAX_CALL_DEPTH, callees_first, check_calls
+from tf2jax_lite.ir.verify import MAX_CALL_DEPTH, check_calls
 
 
 def _graph(calls):
@@ -17,11 +17,6 @@ def _graph(calls):
         )
         functions[name] = ir.Function(name, (), nodes, ())
     return ir.Graph(functions.pop("main"), functions)
-
-
-def test_callees_first_orders_functions():
-    order = callees_first({"a": ["b", "c"], "b": ["c", "no entry"], "c": []})
-    assert order == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize("calls", [{"main": ["f"], "f": ["f"]}, {"main": ["f"], "f": ["g"], "g": ["f"]}])

@@ -19,7 +19,7 @@ def test_annotations_are_markers():
     others = []
     for name, op in FUNCTIONS.items():
         function = inspect.unwrap(op.fn)
-        for parameter in inspect.signature(function).parameters.values():
+        for parameter in inspect.signature(op.fn).parameters.values():
             text = parameter.annotation
             if text is not parameter.empty and marker_of(text, function.__globals__) is None:
                 others.append(f"{op.source}: {name}: {parameter.name}: {text}")

@@ -6,11 +6,13 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import tf2jax_lite as tf2jax
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.errors import RegistrationError
 from tf2jax_lite.ops import registry, traits
-from tf2jax_lite.ops.registry import Static, lookup, op, override_op
+from tf2jax_lite.ops.registry import REQUIRED, Static, lookup, op, override_op
 from tf2jax_lite.ops.traits import Bound, Key, OpOptions, Option, Unconditional, Update, partial_fold
 
 
@@ -84,6 +86,42 @@ def test_partial_fold_is_unwrapped():
     assert entry.fold is fold
     assert entry.folds_partially
     assert partial_fold(fold)(3) == 3
+
+
+def test_fold_gets_the_attributes_that_it_names():
+    def fold(x, *, n, m):
+        return x, n, m
+
+    def fn(x, *, n=1, m, other=0, bound: Bound):
+        return x
+
+    assert _described(fn, fold=fold).fold(0, m=2, other=5, bound=3) == (0, 1, 2)
+    assert _described(fn, fold=lambda x, **attrs: attrs).fold(0, m=2, bound=3) == {"n": 1, "m": 2, "other": 0}
+
+
+def test_variants_of_an_op_share_a_function():
+    def fn(*, x, size=None, n):
+        return x, size, n
+
+    with override_op("TestV1", fn, inputs="x", attributes={"n": 4}):
+        entry = lookup("TestV1")
+        assert (entry.inputs, entry.attrs, entry.required_attrs) == (("x",), {"n"}, frozenset())
+        assert entry.fn(1) == (1, None, 4)
+    with override_op("TestV2", fn, inputs="x size:Static", attributes={"n": REQUIRED, "key:Key": None}):
+        entry = lookup("TestV2")
+        assert (entry.static, entry.required_attrs, entry.key) == ({"size"}, {"n"}, "key")
+
+
+def test_check_gets_attributes_and_dtypes_of_inputs():
+    found = []
+
+    def check(attrs, dtypes):
+        found.append((attrs, dtypes))
+
+    with override_op("BiasAdd", lambda value, bias, *, data_format: value, check=check):
+        tf2jax.convert(tf.function(lambda x: tf.nn.bias_add(x, tf.ones(2))), np.ones((1, 2), np.float32))
+    (attrs, dtypes), *_ = found
+    assert attrs == {"data_format": "NHWC"} and dtypes == {"value": np.float32, "bias": np.float32}
 
 
 @pytest.mark.parametrize(
@@ -181,7 +219,7 @@ import numpy as np
 
 from tf2jax_lite.ops import registry
 
-rare = {"tf2jax_lite.ops.sparse.csr", "tf2jax_lite.ops.nn.cudnn_rnn", "tf2jax_lite.ops.quantization.tf1_resize"}
+rare = {"tf2jax_lite.ops.sparse.csr", "tf2jax_lite.ops.nn.cudnn_rnn", "tf2jax_lite.ops.quantization.tf1"}
 ops = registry.ops_in_force()
 assert registry.lookup("Conv2D") and "MatMul" in ops and not rare & sys.modules.keys()
 assert registry.lookup("CudnnRNN") and rare <= sys.modules.keys()

@@ -577,7 +577,7 @@ def test_highest_precision_keeps_the_direct_convolution():
     ],
 )
 def test_rule(form, padding, expected):
-    """Only such convolutions remain; docs/developer/performance.md has measurements."""
+    """Only such convolutions remain; benchmarks/pages/performance.md has measurements."""
     batch, side, channels, outputs, window, stride = form
     params = {"window_strides": (stride, stride), "padding": padding, "dimension_numbers": LAST}
     fn = jax.jit(partial(rule.call, lax.conv_general_dilated, **params))

@@ -64,7 +64,7 @@ def test_needless_rules_are_taken_where_they_are_named(version, taken, monkeypat
 
 
 def test_needless_rules_are_those_of_the_page():
-    text = (ROOT / "docs/xla-cpu-rules.md").read_text().split("## With JAX 0.12")[1]
+    text = (ROOT / "benchmarks/pages/cpu-rules.md").read_text().split("## With JAX 0.12")[1]
     listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
     assert listed == {name for name, rule in catalog.rules_by_name().items() if rule.needless_since == (0, 12)}
 

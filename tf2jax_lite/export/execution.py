@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import math
 import os
@@ -22,7 +21,7 @@ from . import program_cache
 from .hub import local_artifact
 from .load import call_with_arrays, fitting_arrays, load, module_file, read_params, read_signature
 from .loaded_function import LoadedFunction
-from .metadata import check_hashes
+from .metadata import checked_hashes
 from .stacks_metadata import read_stacks
 
 
@@ -60,8 +59,8 @@ def run_artifact(
     key = None
     if backend == "stablehlo" and cache and program_cache.directory() is not None:
         with reading(str(folder), ExportError):
-            metadata, name, entry, interface = read_signature(folder, signature, verify_hashes=False)
-            with _hashed(folder, metadata):
+            metadata, name, entry, interface = read_signature(folder, signature)
+            with checked_hashes(folder, metadata):
                 shapes = {array: np.shape(value) for array, value in arrays.items()}
                 module_file(folder, metadata, name)  # which the program stands for
                 key = program_cache.program_key(metadata, name, shapes)
@@ -86,21 +85,6 @@ def run_artifact(
             return jax.block_until_ready(compiled(dict(params), fitting, rng))
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # model.py was edited: its shapes depend on values
         return call_with_arrays(fn, params, fitting, rng=rng)[0]
-
-
-@contextlib.contextmanager
-def _hashed(folder: Path, metadata: Mapping[str, Any]) -> Iterator[None]:
-    """Compare an artifact's files with their hashes while the block runs.
-
-    Raises:
-      ExportError: a file is damaged, whatever else the block raises because of that.
-    """
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        checked = pool.submit(check_hashes, folder, metadata)
-        try:
-            yield
-        finally:
-            checked.result()
 
 
 def _key(seed: int, needed: bool) -> Any:

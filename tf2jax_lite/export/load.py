@@ -40,7 +40,7 @@ from .dimension_syntax import MULTIPLE
 from .hub import local_artifact
 from .interface_json import decode, decode_interface
 from .loaded_function import LoadedFunction
-from .metadata import artifact_file, check_hashes, named_signature, read_metadata
+from .metadata import artifact_file, checked_hashes, named_signature, read_metadata
 from .params_file import as_complex, read_tensors
 from .predictions import LOGITS, PROBABILITIES, UNKNOWN
 from .stacks_metadata import read_stacks
@@ -82,21 +82,22 @@ def load(
 def _load(
     folder: Path, signature: str | None, backend: str, verify_hashes: bool, stack_layers: bool
 ) -> tuple[LoadedFunction, dict[str, Any]]:
+    if backend not in ("stablehlo", "source"):
+        raise InputError(f"backend is 'stablehlo' or 'source', not {backend!r}")
     if backend == "stablehlo":
         prepare()
-    metadata, name, entry, interface = read_signature(folder, signature, verify_hashes=verify_hashes)
+    metadata, name, entry, interface = read_signature(folder, signature)
     stacks = read_stacks(metadata)
-    params = read_params(folder, metadata)
+    with checked_hashes(folder, metadata) if verify_hashes else contextlib.nullcontext():
+        params = read_params(folder, metadata)
+        exported = _from_stablehlo(folder, metadata, name) if backend == "stablehlo" else None
     if stack_layers:
         params = stacked(params, stacks)
-    if backend == "source":
+    if exported is None:
         call, taken = _from_source(folder, metadata, entry, interface, stacks, current_config()), None
-    elif backend == "stablehlo":
-        exported = _from_stablehlo(folder, metadata, name)
+    else:
         _check_counts(exported, entry, interface, name)
         call, taken = _bound(exported, entry, interface, stacks, current_config())
-    else:
-        raise InputError(f"backend is 'stablehlo' or 'source', not {backend!r}")
     try:
         training = TrainingFacts.from_json(entry.get("training"))
     except ValueError as error:
@@ -116,16 +117,12 @@ def _load(
     return function, params
 
 
-def read_signature(
-    folder: Path, signature: str | None, *, verify_hashes: bool = True
-) -> tuple[dict[str, Any], str, dict[str, Any], Interface]:
+def read_signature(folder: Path, signature: str | None) -> tuple[dict[str, Any], str, dict[str, Any], Interface]:
     """Return an artifact's metadata, and the name, entry and interface of a function.
 
     See `load`.
     """
     metadata = read_metadata(folder)
-    if verify_hashes:
-        check_hashes(folder, metadata)
     name, entry = named_signature(metadata, signature)
     return metadata, name, entry, decode_interface(entry.get("interface"))
 

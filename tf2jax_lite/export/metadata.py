@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +169,21 @@ def check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
     for name, info in metadata["files"].items():
         if sha256(artifact_file(folder, metadata, name)) != info["sha256"]:
             raise ExportError(f"{folder / name} is damaged: its SHA-256 is not the one in the metadata")
+
+
+@contextlib.contextmanager
+def checked_hashes(folder: Path, metadata: Mapping[str, Any]) -> Iterator[None]:
+    """Compare an artifact's files with their hashes while the block runs.
+
+    Raises:
+      ExportError: a file is damaged, whatever else the block raises because of that.
+    """
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        checked = pool.submit(check_hashes, folder, metadata)
+        try:
+            yield
+        finally:
+            checked.result()
 
 
 def named_signature(metadata: Mapping[str, Any], wanted: str | None) -> tuple[str, dict[str, Any]]:

@@ -25,9 +25,9 @@ from tf2jax_lite.learning.model import (
     changing_values,
     check_model,
     counted_mask,
-    examples_interact,
     gradient_step,
     model_value_and_grad,
+    pads_batches,
     split_mask,
     with_cpu_rules,
 )
@@ -302,7 +302,7 @@ def build_model_delta_client_work(
         )
 
     counts = client_weighting == "num_examples"
-    return ClientWork(initialize, client_init, client_step, client_final, advance, _pads(model), counts)
+    return ClientWork(initialize, client_init, client_step, client_final, advance, pads_batches(model), counts)
 
 
 def build_fed_sgd_client_work(
@@ -354,11 +354,7 @@ def build_fed_sgd_client_work(
         )
 
     counts = client_weighting == "num_examples"
-    return ClientWork(initialize, client_init, client_step, client_final, advance, _pads(model), counts, True)
-
-
-def _pads(model: Model) -> Callable[[Mapping[str, Any]], bool]:
-    return lambda batch: not examples_interact(model, batch)
+    return ClientWork(initialize, client_init, client_step, client_final, advance, pads_batches(model), counts, True)
 
 
 class _LocalCarry(NamedTuple):

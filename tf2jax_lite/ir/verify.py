@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from tf2jax_lite import ir
+from tf2jax_lite.support.call_graph import check_size
 from tf2jax_lite.support.config import current_config
-from tf2jax_lite.support.errors import InvalidModelError, LimitError
 
 MAX_CALL_DEPTH = 60
 """Maximum nesting of calls. One level of tracing takes up to 12 Python frames of the default 1000; models have under
@@ -36,67 +34,4 @@ def check_calls(graph: ir.Graph, *, everything: bool = False) -> None:
         callees[key] = [ref.name for node in function.callers for ref in node.functions]
         sizes[key] = len(function.nodes)
         pending += [graph.functions[n] for n in callees[key] if n in graph.functions and n not in callees]
-    check_size(callees, sizes, current_config().max_nodes)
-
-
-def check_size(
-    callees: Mapping[str, Sequence[str]], sizes: dict[str, int], max_nodes: int, *, max_depth: int = MAX_CALL_DEPTH
-) -> None:
-    """Raise an error for functions that are recursive, or too large expanded.
-
-    Args:
-      callees: for each function the names of those that it calls, one for each call.
-      sizes: for each function the number of its nodes; those of calls are added.
-      max_nodes: maximum number of nodes of a function with those of its calls.
-      max_depth: maximum nesting of calls.
-
-    Raises:
-      InvalidModelError, LimitError: see `check_calls`.
-    """
-    depth: dict[str, int] = {}
-    for name in callees_first(callees):
-        depth[name] = 1 + max((depth[n] for n in callees[name] if n in depth), default=0)
-        # Each call is traced separately: functions that call the next one twice each double the number of nodes.
-        sizes[name] += sum(sizes[n] for n in callees[name] if n in depth)
-        if sizes[name] > max_nodes:
-            raise LimitError(
-                f"function {name!r} has {sizes[name]} nodes when calls are expanded; max_nodes allows {max_nodes}. "
-                "Raise it if you trust the model."
-            )
-        if depth[name] > max_depth + 1:
-            raise LimitError(
-                f"function {name!r} calls functions more than {max_depth} deep; that is too deep to trace."
-            )
-
-
-def callees_first(callees: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the names of functions so that each comes after those that it calls.
-
-    Args:
-      callees: for each function the names of those that it calls; names without an entry are ignored.
-
-    Raises:
-      InvalidModelError: a function calls itself, directly or through others.
-    """
-    order: list[str] = []
-    is_done: dict[str, bool] = {}
-    for root in callees:
-        if root in is_done:
-            continue
-        is_done[root] = False
-        path = [(root, iter(callees[root]))]
-        while path:
-            name, remaining = path[-1]
-            child = next((n for n in remaining if n in callees), None)
-            if child is None:
-                path.pop()
-                is_done[name] = True
-                order.append(name)
-            elif child not in is_done:
-                is_done[child] = False
-                path.append((child, iter(callees[child])))
-            elif not is_done[child]:
-                raise InvalidModelError(
-                    f"function {child!r} calls itself (through {name!r}); recursion cannot be traced into JAX."
-                )
-    return order
+    check_size(callees, sizes, current_config().max_nodes, MAX_CALL_DEPTH)

@@ -284,6 +284,11 @@ def examples_interact(model: Model, batch: Batch, *, training: bool = True) -> b
     return known[key]
 
 
+def pads_batches(model: Model, *, training: bool = True) -> Callable[[Batch], bool]:
+    """Return ``(batch) -> whether it may be padded``, for arrays or their shapes."""
+    return lambda batch: not examples_interact(model, batch, training=training)
+
+
 def _is_independent(model: Model, examples: Batch, training: bool) -> bool:
     """Return whether losses and predictions depend on their example alone."""
 

@@ -3,7 +3,7 @@
 Random generators count in 64 bits. Outside 64-bit mode their keys, counters and states are `U32Pair` values; ops that
 have no rule for pairs get the low words, which is how JAX truncates 64-bit integers.
 
-`U32Pair` is one kind of `WordArray`. Strings are the other: `tf2jax_lite.ops.strings.byte_strings`.
+`U32Pair` is one kind of `WordArray`. Strings are the other: `tf2jax_lite.ops.strings.string_ops`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 None of them changes values.
 Sizes are float32 values, products are multiplications, and both are in units of the processor or of XLA's CPU backend
 (JAX 0.10) where there is one. Measured on two cores with AVX-512, those of convolutions on two with AVX2 as well
-(docs/developer/performance.md). Modules read them when they decide (``cost_model.NAME``), so that tests and experiments
-can set them.
+(benchmarks/pages/performance.md). Modules read them when they decide (``cost_model.NAME``), so that tests and
+experiments can set them.
 """
 
 # Hardware, and XLA's code.
@@ -15,7 +15,7 @@ L2_FLOATS = 1 << 20
 LLC_FLOATS = 1 << 22
 
 # Compile time. A fast convolution has some 69e9 multiplications a second, and XLA takes 31 ms of CPU time to compile a
-# kernel (median of the models of docs/developer/performance.md).
+# kernel (median of the models of benchmarks/pages/performance.md).
 KERNEL_PRODUCTS = 1 << 31  # multiplications of a fast convolution in the time of compiling a kernel
 
 # Code size. Compiling takes longer with each tap that is unrolled.

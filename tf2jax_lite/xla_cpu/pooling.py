@@ -1,6 +1,6 @@
 """Pooling and its gradients on CPU: sums and maxima of shifted slices.
 
-From measurements on two x86-64 cores (docs/developer/performance.md): windows of at most 64 taps are unrolled; a sum
+From measurements on two x86-64 cores (benchmarks/pages/performance.md): windows of at most 64 taps are unrolled; a sum
 over a whole dimension becomes a plain reduction; larger windows are JAX's ``reduce_window``, one dimension after the
 other (`large_windows`). The gradient of a maximum first finds the argmax of each window, in XLA's order (the first of
 equal maxima); then each phase of the input adds up the cotangents of the windows whose argmax it is, which needs no
@@ -364,7 +364,7 @@ def _gradient_of_phase(
 def _saves(per_value: float) -> Callable[..., float]:
     """Return `Rule.saves`: run time saved, in products of a fast convolution.
 
-    The numbers are estimates from run times in docs/developer/performance.md.
+    The numbers are estimates from run times in benchmarks/pages/performance.md.
 
     Args:
       per_value: saved for each value of each window.

@@ -3,6 +3,8 @@
 Padding never counts. Examples that fill a last batch train, as in FedJAX, and count nowhere else.
 """
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,6 +134,25 @@ def test_padded_batches_are_those_of_their_size(name, execution):
     build = (COUNTING | STEPPING)[name]
     found, expected = (rounds(build(client_batching=batching, client_execution=e), data) for e in (execution, "debug"))
     close(found, expected)
+
+
+def centered():
+    """Return a model that subtracts the batch's mean: examples act on each other."""
+    loss = fed.named_loss("sparse_categorical_crossentropy", from_logits=True)
+
+    def apply(params, batch):
+        return (batch["x"] - jnp.mean(batch["x"], axis=0)) @ params["w"] + params["b"]
+
+    start = {"w": jnp.eye(3, 4), "b": jnp.zeros(4)}
+    return fed.create_model_from_fn(start, apply, loss, {"accuracy": fed.metrics.Accuracy()})
+
+
+@pytest.mark.default_cases("agnostic-vmap", "hyp_cluster-scan", "fed_eval-vmap")
+@pytest.mark.parametrize("execution", ["vmap", "scan"])
+@pytest.mark.parametrize("name", sorted((COUNTING.keys() | STEPPING.keys()) - {"kmeans"}))
+def test_batches_whose_examples_interact_are_not_padded(name, execution, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "model", centered)
+    test_padded_batches_are_those_of_their_size(name, execution)
 
 
 @pytest.mark.default_cases("fed_avg")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.xla_cpu.test_top_k import DTYPES, odd
-from tf2jax_lite.ops.arrays._radix_select import nth_smallest
+from tf2jax_lite.ops.arrays.sort import nth_smallest
 
 
 @pytest.mark.default_cases("uint16", "int64")

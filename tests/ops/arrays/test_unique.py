@@ -13,7 +13,7 @@ from tests.ops.harness import case
 from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.arrays import unique
-from tf2jax_lite.ops.common import row_boundaries
+from tf2jax_lite.ops.common import rows
 
 BF16 = ml_dtypes.bfloat16
 FLOATS = ["float64", "float32", "float16", "bfloat16"]
@@ -156,7 +156,7 @@ def test_differences_of_long_vectors(dtype):
     """Long vectors are not compared pairwise, in quadratic memory."""
     random = np.random.default_rng(0)
     x, y = (random.integers(0, 5000, n).astype(dtype) for n in (3000, 2000))
-    assert x.size * y.size > row_boundaries.MAX_COMPARED_PAIRS
+    assert x.size * y.size > rows.MAX_COMPARED_PAIRS
     if dtype == np.float32:
         x[7] = y[9] = np.nan
     expected = tf.raw_ops.ListDiff(x=x, y=y)

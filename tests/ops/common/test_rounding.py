@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tf2jax_lite.ops.common.rounding import product, quotient
+from tf2jax_lite.ops.common.precision import product, quotient
 
 SCALE, SHIFT = np.float32(4 / 255), np.float32(-1.3)
 OPERANDS = {

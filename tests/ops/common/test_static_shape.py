@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from tf2jax_lite.ops.common.static_shape import MAX_FOLDED, compatible, is_int, is_small, is_zero
+from tf2jax_lite.ops.common.broadcasting import MAX_FOLDED, compatible, is_int, is_small, is_zero
 
 (B,) = jax.export.symbolic_shape("b")
 

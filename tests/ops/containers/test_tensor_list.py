@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.ops.containers import tensor_list_stack
+from tf2jax_lite.ops.containers import tensor_list
 from tf2jax_lite.values.tensor_list import TensorList
 
 raw = tf.raw_ops
@@ -240,9 +240,7 @@ def test_array_op_on_a_list_raises():
 def test_concat_of_a_traced_length_gives_unused_slots_length_zero():
     def concatenated(length):
         lst = TensorList(jnp.ones((4, 2)), length, np.dtype(np.float32), (2,))
-        return tensor_list_stack.tensor_list_concat_v2(
-            lst, np.int32([2]), np.int64([]), element_dtype=np.float32, bound=4
-        )
+        return tensor_list.tensor_list_concat_v2(lst, np.int32([2]), np.int64([]), element_dtype=np.float32, bound=4)
 
     value, lengths = jax.jit(concatenated)(np.int32(3))
     assert value.shape == (8,)

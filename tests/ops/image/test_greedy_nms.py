@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from tf2jax_lite.ops.image._greedy_nms import intersection_over_union, suppress, suppress_by_class
+from tf2jax_lite.ops.image.nms import intersection_over_union, suppress, suppress_by_class
 
 
 def ordered(box):

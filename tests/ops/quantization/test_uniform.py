@@ -8,7 +8,7 @@ from tensorflow.core.util.quantization import uniform_quant_ops_attr_pb2
 
 from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import registry
-from tf2jax_lite.ops.quantization import _fixed_point
+from tf2jax_lite.ops.quantization import uniform
 
 from .harness import PLAIN, check_quantized
 
@@ -217,7 +217,7 @@ def test_rescaling_is_exact(x64):
         factor[10], factor[11] = 0, 2**31 - 1
         for shift in (-31, -8, -2, -1, 0, 1, 5, 30):
             exact = [(int(a) * int(m) + (1 << (30 - shift))) >> (31 - shift) for a, m in zip(x, factor, strict=True)]
-            actual = jax.jit(_fixed_point.rescaled)(x, factor, I32(shift))
+            actual = jax.jit(uniform.rescaled)(x, factor, I32(shift))
             np.testing.assert_array_equal(actual, np.clip(exact, -(2**31), 2**31 - 1))
 
 
@@ -229,4 +229,4 @@ def test_invalid_parameters_raise():
     with pytest.raises(OpError, match="axis 1"):
         quantize(np.zeros(3, F), F([1, 2]), I32([0, 0]), quantization_axis=1, **limits)
     with pytest.raises(OpError, match="positive"):
-        _fixed_point.multiplier(F(0), over=F(1))
+        uniform.multiplier(F(0), over=F(1))

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tests._support import cast, converted
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
-from tf2jax_lite.ops.common import row_boundaries
-from tf2jax_lite.ops.sparse import coo_elementwise
+from tf2jax_lite.ops.common import rows
+from tf2jax_lite.ops.sparse import coo_arithmetic
 
 BF16 = ml_dtypes.bfloat16
 FLOATS = ["float64", "float32", "float16", "bfloat16"]
@@ -418,8 +418,8 @@ def test_gradients_of_many_entries():
     a, b = (np.unique(random.integers(0, 100, (n, 2)), axis=0) for n in (3000, 2500))
     both = np.unique(np.concatenate([a, b]), axis=0)
     given = random.normal(size=len(both)).astype(np.float32)
-    assert len(a) * len(both) > row_boundaries.MAX_COMPARED_PAIRS
+    assert len(a) * len(both) > rows.MAX_COMPARED_PAIRS
     expected = tf.raw_ops.SparseAddGrad(backprop_val_grad=given, a_indices=a, b_indices=b, sum_indices=both)
-    found = jax.jit(coo_elementwise.sparse_add_grad)(given, a, b, both)
+    found = jax.jit(coo_arithmetic.sparse_add_grad)(given, a, b, both)
     np.testing.assert_array_equal(found[0], expected.a_val_grad)
     np.testing.assert_array_equal(found[1], expected.b_val_grad)

@@ -29,7 +29,7 @@ from tf2jax_lite.federated.execution.cohort import Batching
 from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.data import BatchHParams
 from tf2jax_lite.learning.metrics import MASK_KEY, check_metrics
-from tf2jax_lite.learning.model import Model, model_per_example_loss
+from tf2jax_lite.learning.model import Model, model_per_example_loss, pads_batches
 from tf2jax_lite.learning.process import LearningProcess, MeasuredProcessOutput, ModelWeights, PyTree
 from tf2jax_lite.support.errors import InputError
 
@@ -95,7 +95,8 @@ def _survey_work(model: Model, domains: int, key_name: str) -> ClientWork:
     def client_final(state: Any, message: ModelWeights, carry: Any) -> ClientResult:
         return ClientResult(carry["sums"], jnp.float32(1), [], {}, carry["sums"]["count"])
 
-    return ClientWork(lambda: (), client_init, client_step, client_final, drops_fill=True)
+    pads = pads_batches(model)
+    return ClientWork(lambda: (), client_init, client_step, client_final, pads_batches=pads, drops_fill=True)
 
 
 def _training_work(model: Model, optimizer: Any, key_name: str, train_metrics: Any) -> ClientWork:

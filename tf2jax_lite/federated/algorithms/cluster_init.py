@@ -22,7 +22,7 @@ from tf2jax_lite.federated.execution.backends import Context
 from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
 from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.data import BatchHParams
-from tf2jax_lite.learning.model import Model, check_model, evaluate_stats
+from tf2jax_lite.learning.model import Model, check_model, evaluate_stats, pads_batches
 from tf2jax_lite.learning.process import ModelWeights, PyTree
 from tf2jax_lite.support.errors import InputError
 
@@ -55,7 +55,8 @@ def loss_work(model: Model, clusters: bool = False) -> ClientWork:
     def client_final(state: Any, message: PyTree, carry: Any) -> ClientResult:
         return ClientResult((), jnp.float32(1), [], {}, carry["loss"] / jnp.maximum(carry["count"], 1))
 
-    return ClientWork(lambda: (), client_init, client_step, client_final, drops_fill=True)
+    pads = pads_batches(bare, training=False)
+    return ClientWork(lambda: (), client_init, client_step, client_final, pads_batches=pads, drops_fill=True)
 
 
 def _trained(work: ClientWork) -> ClientWork:
@@ -65,9 +66,7 @@ def _trained(work: ClientWork) -> ClientWork:
         result = work.client_final(state, message, carry)
         return ClientResult((), jnp.float32(1), [], {}, (result.update, result.non_trainable))
 
-    return ClientWork(
-        work.initialize, work.client_init, work.client_step, client_final, work.advance, work.pads_batches
-    )
+    return dataclasses.replace(work, client_final=client_final)
 
 
 def kmeans_init(

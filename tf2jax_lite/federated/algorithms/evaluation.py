@@ -39,7 +39,7 @@ from tf2jax_lite.learning.model import (
     check_weights,
     evaluate_model,
     evaluate_stats,
-    examples_interact,
+    pads_batches,
     whole_weights,
 )
 from tf2jax_lite.learning.process import LearningProcess, LearningProcessOutput, ModelWeights
@@ -81,7 +81,7 @@ def evaluation_work(model: Model) -> ClientWork:
         client_step,
         lambda state, message, carry: ClientResult((), jnp.float32(1), [], carry),
         drops_fill=True,
-        pads_batches=lambda batch: not examples_interact(model, batch, training=False),
+        pads_batches=pads_batches(model, training=False),
     )
 
 

@@ -7,7 +7,6 @@ tff.learning.algorithms.build_fed_recon and build_fed_recon_eval.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -39,9 +38,9 @@ from tf2jax_lite.learning.model import (
     Model,
     TrainOutput,
     check_model,
-    examples_interact,
     gradient_step,
     model_value_and_grad,
+    pads_batches,
     with_cpu_rules,
 )
 from tf2jax_lite.learning.process import LearningProcess, ModelWeights, PyTree
@@ -120,12 +119,8 @@ def _reconstruction(parts: _Parts, optimizer: optax.GradientTransformation) -> C
     def client_final(state: Any, message: ModelWeights, carry: _Carry) -> ClientResult:
         return ClientResult((), jnp.float32(1), output=carry.weights.trainable)
 
-    pads = functools.partial(_pads, parts.local)
+    pads = pads_batches(parts.local)
     return ClientWork(lambda: (), client_init, client_step, client_final, pads_batches=pads)
-
-
-def _pads(model: Model, batch: Mapping[str, Any]) -> bool:
-    return not examples_interact(model, batch)
 
 
 def _second_pass(work: ClientWork) -> ClientWork:

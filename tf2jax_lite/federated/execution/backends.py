@@ -355,7 +355,7 @@ def choose_backend(work: ClientWork, context: Context, batch: Any, client_input:
     - On a CPU they run sequentially in one program: batched weights would not fit in the cache, and batched matrix
       products are slower there.
       Chunks run on a thread for each core (cpu_pool): 1.6 times as fast as scan for logistic regression, 1.5 times for
-      a CNN, on two x86-64 cores (docs/federated-performance.md).
+      a CNN, on two x86-64 cores (benchmarks/pages/federated.md).
     - A step with a convolution that cannot be rewritten (in an artifact's StableHLO) must not run inside an XLA loop on
       a CPU: each step is a program of its own (loop).
 

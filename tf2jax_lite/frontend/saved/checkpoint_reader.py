@@ -242,7 +242,7 @@ def restored_from(graph_def: Any, checkpoint: Checkpoint, restore_op: str = "") 
     for node in sorted(nodes.values(), key=lambda node: node.name not in own):
         if node.op in ("Assign", "AssignVariableOp") and len(node.input) >= 2:
             source, index = _source(nodes, node.input[1], ("Identity", "Cast"))
-            if source is not None and source.op == "RestoreV2":
+            if source is not None and source.op == "RestoreV2" and len(source.input) >= 3:
                 variable, _ = _source(nodes, node.input[0], ("Identity", "RefIdentity"))
                 names, parts = (_strings(nodes, source.input[i]) for i in (1, 2))
                 if variable is not None and names and parts and index < len(names) and index < len(parts):

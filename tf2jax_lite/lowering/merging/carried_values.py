@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.ops.containers.tensor_list_elements import EmptyListError
+from tf2jax_lite.ops.containers.tensor_list import EmptyListError
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import static as values
 from tf2jax_lite.values.int64 import WordArray

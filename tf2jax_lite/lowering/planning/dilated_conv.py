@@ -18,8 +18,8 @@ import numpy as np
 
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.ops.arrays import shape, space_to_batch
-from tf2jax_lite.ops.nn import conv, depthwise_conv
-from tf2jax_lite.ops.nn._convolution import ConvAttrs, convolve, convolve_depthwise, layout, resolve_padding, spatial
+from tf2jax_lite.ops.nn import conv
+from tf2jax_lite.ops.nn.conv import ConvAttrs, convolve, convolve_depthwise, layout, resolve_padding, spatial
 from tf2jax_lite.values import static
 
 from .plan import Apply, Plan, Step
@@ -33,7 +33,7 @@ def _depthwise(input: Any, filter: Any, **attrs: Any) -> Any:
     return convolve_depthwise(input, filter, ConvAttrs(**attrs))
 
 
-_CONVOLUTIONS = {conv.conv2d: _dense, conv.conv3d: _dense, depthwise_conv.depthwise_conv2d: _depthwise}
+_CONVOLUTIONS = {conv.conv2d: _dense, conv.conv3d: _dense, conv.depthwise_conv2d: _depthwise}
 
 
 class _Deferred(NamedTuple):

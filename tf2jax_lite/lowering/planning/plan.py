@@ -217,8 +217,9 @@ def _prepare(
     entry = ops[node.op]
     kwargs, functions = node_kwargs(node, entry, where)
     if entry.check is not None:
+        types = {name: node.attrs.get(key) for name, key in zip(entry.inputs, node.input_types, strict=False)}
         try:
-            entry.check(kwargs)
+            entry.check(kwargs, {name: dtype for name, dtype in types.items() if isinstance(dtype, np.dtype)})
         except OpError as error:
             raise UnsupportedAttributeError(f"node {node.name!r} ({node.op}) in {where!r}: {error}") from None
     for name in entry.config_options:

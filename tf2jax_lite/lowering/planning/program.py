@@ -11,7 +11,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
 from tf2jax_lite.ir.op_kinds import CALLS
 from tf2jax_lite.ir.providers import NodeCompiler, NodeEvaluator
-from tf2jax_lite.ir.verify import callees_first
 from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
@@ -19,6 +18,7 @@ from tf2jax_lite.ops.unsupported import rationale
 from tf2jax_lite.passes.analysis.dynamic_sizes import may_compare_sizes, may_have_dynamic_sizes
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
 from tf2jax_lite.passes.analysis.static_values import runtime_dependent
+from tf2jax_lite.support.call_graph import callees_first
 from tf2jax_lite.support.config import Config, chosen_names
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.support.gc_pause import paused

@@ -43,7 +43,9 @@ class _Look:
 
     def __init__(self, ir, calls):
         self.ir, self.calls = ir, calls
-        self.types = {}
+        self.types = {}  # MLIR has one object for equal types and attributes, so that each is read once
+        self.texts = set()
+        self.values = {}
         self.functions = {}
         self.main = None
         self.has_dynamic_calls = False
@@ -62,10 +64,10 @@ class _Look:
                 given = _kept(op.operation, [self.tensor(t) for t in kind.inputs])
                 self.main = [given, [self.tensor(t) for t in kind.results]]
         return {
-            "bytes": max(map(_bytes, self.types), default=0),
+            "bytes": max(map(_bytes, self.texts), default=0),
             "functions": self.functions,
             "main": self.main,
-            "is_dynamic": any("?" in text for text in self.types),
+            "is_dynamic": any("?" in text for text in self.texts),
             "has_dynamic_calls": self.has_dynamic_calls,
         }
 
@@ -94,8 +96,8 @@ class _Look:
 
     def tensor(self, mlir_type):
         """Return a tensor's element type and shape; None for other types."""
-        text = str(mlir_type)
-        if text not in self.types:
+        if mlir_type not in self.types:
+            text = str(mlir_type)
             found = None
             if text.startswith("tensor<"):
                 ranked = self.ir.RankedTensorType(mlir_type)
@@ -104,8 +106,9 @@ class _Look:
                 if ranked.encoding is not None and None in shape:
                     raise _Refused("unsupported", f"the type {text[:200]} has bounds")
                 found = (str(ranked.element_type), shape)
-            self.types[text] = found
-        return self.types[text]
+            self.texts.add(text)
+            self.types[mlir_type] = found
+        return self.types[mlir_type]
 
     def parts(self, mlir_type):
         """Return the types in a tuple, which older modules have, or the type."""
@@ -120,9 +123,18 @@ class _Look:
         for entry in op.attributes:
             name = entry if isinstance(entry, str) else entry.name
             try:
-                found[name] = self.attribute(op.attributes[name], names)
+                item = op.attributes[name]
             except TypeError:  # complex constants have no bindings
                 op.get_asm(use_local_scope=True)
+                continue
+            if item not in self.values:
+                before = len(names)
+                value = self.attribute(item, names)
+                if len(names) > before:  # each call counts
+                    found[name] = value
+                    continue
+                self.values[item] = value
+            found[name] = self.values[item]
         return found
 
     def attribute(self, item, names, depth=0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,8 +16,7 @@ from tf2jax_lite.jaxprs.compat import serialized_levels, with_vjp
 from tf2jax_lite.support.errors import InputError, InvalidModelError, Tf2JaxError, UnsupportedError
 from tf2jax_lite.support.limits import is_trusted
 
-from .isolation import Payload, check_payload
-from .mlir_reader import DTYPES
+from .isolation import DTYPES, Payload, check_payload
 
 _MAX_ORDERS = 8  # of derivatives; artifacts have one
 _MAX_PARTS = 1 << 18
@@ -38,8 +38,7 @@ def read_exported(content: bytes) -> jax.export.Exported:
       UnsupportedError, LimitError: see `check_payload`.
     """
     try:
-        _check_container(content)
-        levels = list(_orders(jax.export.deserialize(bytearray(content))))
+        levels = list(_levels(content, is_trusted("StableHLO")))
         for level in levels:
             payload = level.mlir_module_serialized
             if not payload.startswith(b"ML\xefR"):  # text, which is looked at when it is read, and JAX writes none
@@ -57,13 +56,19 @@ def read_exported(content: bytes) -> jax.export.Exported:
     return exported
 
 
+@functools.lru_cache(maxsize=8)
+def _levels(content: bytes, trusts: bool) -> tuple[jax.export.Exported, ...]:
+    """Return a function and its derivatives; modules are bytes yet."""
+    if not trusts:
+        _check_container(content)
+    return tuple(_orders(jax.export.deserialize(bytearray(content))))
+
+
 def _check_container(content: bytes) -> None:
     """Raise an error for what JAX itself cannot read safely.
 
     Its parser multiplies sizes out (``b^99999999``), and reading a damaged sharding ends the process.
     """
-    if is_trusted("StableHLO"):
-        return
     for order, (sizes, is_sharded) in enumerate(serialized_levels(content, _MAX_PARTS)):
         if order > _MAX_ORDERS:
             raise InvalidModelError(f"it has derivatives of more than {_MAX_ORDERS} orders")

@@ -21,7 +21,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf2jax_lite.ir.verify import check_size
+import ml_dtypes
+import numpy as np
+
+from tf2jax_lite.support.call_graph import check_size
 from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import InvalidModelError, ShapeMismatchError, UnsupportedError
 from tf2jax_lite.support.limits import check_bytes, is_trusted
@@ -36,6 +39,42 @@ _NO_START = (
     "the process that reads StableHLO first does not start. For modules that you trust, do without it: "
     'override_config("trusted", "StableHLO").'
 )
+
+DTYPES: dict[str, Any] = {
+    "i1": np.bool_,
+    "f16": np.float16,
+    "f32": np.float32,
+    "f64": np.float64,
+    "bf16": ml_dtypes.bfloat16,
+    "complex<f32>": np.complex64,
+    "complex<f64>": np.complex128,
+    "i2": ml_dtypes.int2,
+    "i4": ml_dtypes.int4,
+    "ui2": ml_dtypes.uint2,
+    "ui4": ml_dtypes.uint4,
+    **{f"i{n}": np.dtype(f"int{n}") for n in (8, 16, 32, 64)},
+    **{f"ui{n}": np.dtype(f"uint{n}") for n in (8, 16, 32, 64)},
+    **{
+        name: getattr(ml_dtypes, "float" + name[1:].lower().replace("e", "_e", 1))
+        for name in ("f4E2M1FN", "f6E2M3FN", "f6E3M2FN")
+        if hasattr(ml_dtypes, "float" + name[1:].lower().replace("e", "_e", 1))
+    },
+    **{
+        name: getattr(ml_dtypes, "float8_" + name[2:].lower())
+        for name in (
+            "f8E3M4",
+            "f8E4M3",
+            "f8E4M3FN",
+            "f8E4M3FNUZ",
+            "f8E4M3B11FNUZ",
+            "f8E5M2",
+            "f8E5M2FNUZ",
+            "f8E8M0FNU",
+        )
+        if hasattr(ml_dtypes, "float8_" + name[2:].lower())
+    },
+}
+"""The NumPy dtypes of the element types of MLIR."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,7 +256,7 @@ def check_payload(payload: bytes | str, shapes: Sequence[Sequence[int]] | None =
         {name: callees for name, (_, callees) in functions.items()},
         {name: count for name, (count, _) in functions.items()},
         current_config().max_nodes,
-        max_depth=_MAX_CALL_DEPTH,
+        _MAX_CALL_DEPTH,
     )
     arguments, results = answer["main"]
     return Payload(arguments, results, answer["is_dynamic"], answer["has_dynamic_calls"])

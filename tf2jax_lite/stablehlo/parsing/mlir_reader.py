@@ -12,54 +12,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from tf2jax_lite.jaxprs.compat import ir, mlir_dialect, serialize_portable_artifact
 from tf2jax_lite.support.errors import InvalidModelError, Tf2JaxError, UnsupportedError
 from tf2jax_lite.support.limits import check_bytes
 
-from .isolation import check_payload
+from .isolation import DTYPES, check_payload
 from .module import TOKEN, Function, Module, Op, Region, TensorType, finish
 from .peepholes import restore
 
 # Nested regions: compilers write a handful of levels; a crafted file could exhaust the stack.
 _MAX_DEPTH = 100
-
-DTYPES: dict[str, Any] = {
-    "i1": np.bool_,
-    "f16": np.float16,
-    "f32": np.float32,
-    "f64": np.float64,
-    "bf16": ml_dtypes.bfloat16,
-    "complex<f32>": np.complex64,
-    "complex<f64>": np.complex128,
-    "i2": ml_dtypes.int2,
-    "i4": ml_dtypes.int4,
-    "ui2": ml_dtypes.uint2,
-    "ui4": ml_dtypes.uint4,
-    **{f"i{n}": np.dtype(f"int{n}") for n in (8, 16, 32, 64)},
-    **{f"ui{n}": np.dtype(f"uint{n}") for n in (8, 16, 32, 64)},
-    **{
-        name: getattr(ml_dtypes, "float" + name[1:].lower().replace("e", "_e", 1))
-        for name in ("f4E2M1FN", "f6E2M3FN", "f6E3M2FN")
-        if hasattr(ml_dtypes, "float" + name[1:].lower().replace("e", "_e", 1))
-    },
-    **{
-        name: getattr(ml_dtypes, "float8_" + name[2:].lower())
-        for name in (
-            "f8E3M4",
-            "f8E4M3",
-            "f8E4M3FN",
-            "f8E4M3FNUZ",
-            "f8E4M3B11FNUZ",
-            "f8E5M2",
-            "f8E5M2FNUZ",
-            "f8E8M0FNU",
-        )
-        if hasattr(ml_dtypes, "float8_" + name[2:].lower())
-    },
-}
 
 # Attributes that place or lay out data, and cannot change a result here.
 _SKIPPED = frozenset(

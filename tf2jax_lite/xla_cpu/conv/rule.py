@@ -3,7 +3,7 @@
 XLA's convolution on CPU is fast where each output sums many channels over a small window, and slow elsewhere. `RULES`
 lists the replacements, in order: the first rule in force that applies is taken, and XLA lowers the rest. A rule
 whose parts are convolutions again (`ConvParams.convolve`) has them lowered by this table, too. Half precision is summed
-in float32. The predicates come from measurements on two x86-64 cores (docs/developer/performance.md,
+in float32. The predicates come from measurements on two x86-64 cores (benchmarks/pages/performance.md,
 `xla_cpu.cost_model`).
 """
 
@@ -46,8 +46,8 @@ __all__ = ["LAYOUT_RULES", "RULES", "call", "convolution_on_cpu"]
 def _saves(per_product: float, *, of_gradients: float | None = None) -> Callable[[ConvParams], float]:
     """Return `Rule.saves`: run time saved, in products of a fast convolution.
 
-    The numbers are estimates from run times of typical shapes (the tables of docs/developer/performance.md); for rules
-    without such a row, from those of similar rules. Small shapes are taken to save as much for each product as large
+    The numbers are estimates from run times of typical shapes (benchmarks/pages/performance.md); for rules without a
+    row in its tables, from those of similar rules. Small shapes are taken to save as much for each product as large
     ones.
 
     Args:

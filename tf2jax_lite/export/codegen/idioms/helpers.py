@@ -19,10 +19,10 @@ def _selu(x):
 
 def _layer_norm(x, gamma, beta, epsilon):
     """Normalize the last axis to mean 0 and variance 1, then scale and shift."""
-    mean = jnp.mean(x, axis=-1, keepdims=True)
-    variance = jnp.var(x, axis=-1, keepdims=True)
-    scale = lax.rsqrt(variance + epsilon) * gamma
-    return x * scale + (beta - mean * scale)
+    x = lax.optimization_barrier(x)  # else XLA computes it anew for each use
+    centered = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
+    return centered * (lax.rsqrt(variance + epsilon) * gamma) + beta
 
 
 def _batch_norm(x, mean, variance, gamma, beta, epsilon):
