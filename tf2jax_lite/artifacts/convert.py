@@ -17,6 +17,7 @@ from tf2jax_lite.export.atomic_dir import refuse_existing
 from tf2jax_lite.pipeline.model_files import convert_file
 from tf2jax_lite.support.config import override_config
 from tf2jax_lite.support.errors import InputError
+from tf2jax_lite.support.export_options import ExportOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,14 +88,9 @@ def convert_model(
                 "platforms": options.platforms,
                 "split_host": cuts,
             },
-            overwrite=options.overwrite,
-            checkpoint=options.checkpoint,
-            mlir=options.mlir,
-            shape_comments=options.shape_comments,
-            scan_layers=options.scan_layers,
-            framework=options.framework,
             left_out=left_out,
             progress=progress,
+            **vars(options.part(ExportOptions)),
         )
     return Conversion(report, {n: cut for n, cut in cuts.items() if n in report.signatures}, left_out or {})
 

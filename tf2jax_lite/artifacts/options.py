@@ -12,6 +12,7 @@ from typing import Any
 
 from tf2jax_lite.finetuning.options import AdapterOptions, TrainingOptions
 from tf2jax_lite.learning.options import ModelOptions, OptimizerOptions
+from tf2jax_lite.support.export_options import ExportOptions
 from tf2jax_lite.support.options import Options, option
 
 _CLIENTS, _SERVER, _AGGREGATION = "Clients", "Server", "Aggregation"
@@ -49,7 +50,7 @@ class ModelFileOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConvertOptions(ModelFileOptions):
+class ConvertOptions(ModelFileOptions, ExportOptions):
     """Options of the command ``convert``."""
 
     signatures: Sequence[str] = option(
@@ -63,12 +64,6 @@ class ConvertOptions(ModelFileOptions):
         True, "Of a .pb, make weights params.", flag="--constants-as-params/--no-constants-as-params", panel=_GRAPHS
     )
     settings: Sequence[str] = option((), "A config option; repeat for several.", flag="--set", metavar="NAME=VALUE")
-    checkpoint: bool = option(False, "Add params as an Orbax checkpoint (extra: checkpoint).")
-    mlir: bool = option(False, "Write StableHLO as text, too (model.mlir), for viewers of graphs.")
-    shape_comments: bool = option(False, "In model.py, write the shape behind each line.")
-    scan_layers: bool = option(False, "Run repeated layers by lax.scan, which compiles faster.")
-    framework: str = option("jax", "Of model.py: jax (functions of params), or nnx (flax.nnx modules).")
-    overwrite: bool = option(False, "Replace an existing artifact.", flag="--force")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

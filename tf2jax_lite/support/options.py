@@ -132,7 +132,7 @@ def _check_range(name: str, value: Any, facts: Description, whole: bool) -> None
 
 
 def takes(options: type[Options]) -> Callable[[_Function], _Function]:
-    """Return a decorator of functions whose ``**options`` are those of a class.
+    """Return a decorator of functions whose other keywords are those of a class.
 
     The function's signature and the arguments in its docstring have each of them.
     """
@@ -154,9 +154,7 @@ def takes(options: type[Options]) -> Callable[[_Function], _Function]:
         function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
         lines = [line for name, (field, _, facts) in found.items() for line in _described_lines(name, field, facts)]
         text = inspect.cleandoc(function.__doc__ or "")
-        function.__doc__ = re.sub(
-            r"^  \*\*options:.*\n(    .*\n)*", lambda _: "\n".join(lines) + "\n", text, flags=re.M
-        )
+        function.__doc__ = re.sub(r"^  \*\*\w+:.*\n(    .*\n)*", lambda _: "\n".join(lines) + "\n", text, flags=re.M)
         return function
 
     return documented
