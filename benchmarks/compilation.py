@@ -1,7 +1,7 @@
 """Compilation: the suites compile, calls, stages and scan_layers.
 
 compile: time to trace and compile, native JAX's and tf2jax's. calls: time to compile and to call with all CPU lowering
-rules, with none, and with ``xla_cpu_rules="auto"`` for several ``expected_calls``. stages: XLA's time by stage.
+rules, with none, and with ``xla_cpu_rules="auto:N"`` for several N. stages: XLA's time by stage.
 scan_layers: an encoder exported with and without ``--scan-layers``.
 """
 
@@ -36,7 +36,7 @@ CALLS = (0, 10, 100, 1000)
 SETTINGS: dict[str, dict[str, Any]] = {
     "all": {"xla_cpu_rules": True},
     "none": {"xla_cpu_rules": False},
-    **{f"auto {n}": {"xla_cpu_rules": "auto", "expected_calls": n} for n in CALLS},
+    **{f"auto {n}": {"xla_cpu_rules": f"auto:{n}"} for n in CALLS},
 }
 
 

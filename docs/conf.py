@@ -1,5 +1,6 @@
 """Sphinx configuration. `.ci/docs` builds the site, with warnings as errors."""
 
+import importlib.metadata
 import os
 import sys
 from importlib.util import find_spec
@@ -9,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the converter's modules import TensorFlow
 
 project = "tf2jax_lite"
+release = importlib.metadata.version("tf2jax-lite")
 author = "The tf2jax_lite authors"
 copyright = author
 
@@ -55,15 +57,15 @@ python_use_unqualified_type_names = True
 
 # HTML
 html_theme = "sphinx_book_theme"
-html_title = "tf2jax_lite"
+html_title = f"tf2jax_lite {release.partition('+')[0]}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_show_sourcelink = False
+html_show_sourcelink = True
 html_theme_options = {
     "home_page_in_toc": False,
     "navbar_persistent": [],  # the side bar has the search field
     "show_navbar_depth": 1,
     "show_toc_level": 2,
-    "use_download_button": False,
+    "use_download_button": True,
     "use_fullscreen_button": False,
 }

@@ -7,8 +7,8 @@ then `traits` (options of ops, markers of parameters), `common` (helpers that re
 the other families have the same form. Importing this package registers the ops that models commonly have; each
 family's `__init__` imports their modules. `rare` imports the others, when one of their ops is looked up.
 
-`unsupported` lists ops that are rejected, with a reason, `removable` stateful ops that may be dropped if nothing uses
-their results.
+`tf2jax_lite.support.op_traits` lists ops that are rejected, with a reason, unsafe ones, and stateful ones that may be
+dropped if nothing uses their results.
 
 Imports `xla_cpu`, `dynamic_shapes`, `values` and what is below them; must not import the converter (`lowering`,
 `passes`, `frontend`).

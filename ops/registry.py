@@ -275,6 +275,11 @@ def op(*names: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[.
     Raises:
       RegistrationError: a name is taken (the message says where), an option is unknown, or the signature is not an
         OpDef's.
+
+    Example:
+      >>> @tf2jax.register_op("MyScale")
+      ... def my_scale(x, *, factor=1.0):
+      ...     return x * factor
     """
     if not names:
         raise RegistrationError("@op needs at least one op name.")
@@ -318,6 +323,10 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
 
     Raises:
       RegistrationError: an option is unknown, or the signature is not an OpDef's.
+
+    Example:
+      >>> with tf2jax.override_op("Relu", lambda features: jnp.maximum(features, 0.1)):
+      ...     jax_fn = tf2jax.convert_functional(tf.function(tf.nn.relu), tf.TensorSpec([]))
     """
     _check_names((name,))
     entry = _make_op(name, fn, **options)

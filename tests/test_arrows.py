@@ -60,8 +60,6 @@ FAMILIES = [
     "random",
     "arrays",
     "common",
-    "removable",
-    "unsupported",
     "registry",
     "traits",
 ]

@@ -100,18 +100,16 @@ __all__ = [
 ]
 
 
-def _names(module: str) -> Any:
-    found = importlib.import_module(module, __name__)
-    return found.NAMES, getattr(found, "REQUIRED", ())
+def _names(*modules: str) -> Any:
+    found = [importlib.import_module(module, __name__) for module in modules]
+    return {name for m in found for name in m.NAMES}, {name for m in found for name in getattr(m, "REQUIRED", ())}
 
 
-for _option, _module in (
-    ("passes", ".passes.manager"),
-    ("plan_rewrites", ".lowering.planning.rewrites"),
-    ("scan_optimizations", ".lowering.scan_opt"),
-    ("xla_cpu_rules", ".xla_cpu.catalog"),
+for _option, _modules in (
+    ("passes", (".passes.manager", ".lowering.planning.rewrites", ".lowering.scan_opt")),
+    ("xla_cpu_rules", (".xla_cpu.catalog",)),
 ):
-    set_names(_option, functools.partial(_names, _module))
+    set_names(_option, functools.partial(_names, *_modules))
 
 
 def _unavailable(name: str, reason: str) -> Any:

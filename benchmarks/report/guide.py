@@ -8,7 +8,7 @@ from typing import Any
 
 from ..records import ROOT, Record
 from .performance import suites_of
-from .tables import median, milliseconds, ratio, ready, table, template, versions_and_days
+from .tables import median, ready, template, versions_and_days
 
 IMAGES = ROOT / "docs" / "images"
 
@@ -19,7 +19,7 @@ COLORS = {"tf2jax_lite": "#c2410c", "native": "#2563eb", "tf2jax": "#9ca3af"}
 PHASES = ("TensorFlow traces", "conversion", "JAX traces", "XLA compiles")
 
 
-def facts(suites: dict[str, list[Record]], elsewhere: dict[str, list[Record]]) -> dict[str, Any]:
+def facts(suites: dict[str, list[Record]]) -> dict[str, Any]:
     """Return the values that the page shows."""
     run, train = suites["run"], suites["train"]
     prepared = [(value, r["model"]) for r in run if (value := ready(r, "native")) is not None]
@@ -38,11 +38,7 @@ def facts(suites: dict[str, list[Record]], elsewhere: dict[str, list[Record]]) -
         "versions": versions,
         "machine": "; ".join(sorted({r["machine"] for r in known})),
         "days": days,
-        "calls": _calls(run),
-        "steps": _steps(train, elsewhere["train"]),
         "gpu": _gpu(suites["device"]),
-        "first": _first(suites),
-        "memory": _memory(suites["memory"]),
     }
 
 
@@ -80,35 +76,6 @@ def phases(suites: dict[str, list[Record]]) -> dict[str, list[float]]:
 def _mib(record: Record) -> tuple[float, float]:
     """Return the size of the weights, and the peak, in MiB."""
     return record["weights"] / 2**20, record["results_only"] * record["weights"] / 2**20
-
-
-def _calls(records: Sequence[Record]) -> str:
-    rows = [
-        (
-            r["model"],
-            r["batch"],
-            milliseconds(r),
-            *(ratio(relative(r, name)) for name in CONTESTANTS),
-        )
-        for r in records
-    ]
-    return table(("model", "batch", "ms", *CONTESTANTS.values()), rows)
-
-
-def _steps(records: Sequence[Record], elsewhere: Sequence[Record]) -> str:
-    other = {r["model"]: r["ratios"]["native"] for r in elsewhere}
-    rows = [(r["model"], *map(ratio, (r["ratios"]["native"], other.get(r["model"])))) for r in records]
-    return table(("model", records[0]["machine"], elsewhere[0]["machine"]), rows)
-
-
-def _first(suites: dict[str, list[Record]]) -> str:
-    rows = [(model, *(f"{s:.2f}" for s in seconds)) for model, seconds in phases(suites).items()]
-    return table(("model", *PHASES), rows)
-
-
-def _memory(records: Sequence[Record]) -> str:
-    rows = [(r["model"], *(f"{size:.0f}" for size in _mib(r))) for r in records]
-    return table(("model", "weights, MiB", "peak, MiB"), rows)
 
 
 # --- Plots
@@ -217,14 +184,14 @@ def draw_memory(records: Sequence[Record]) -> Callable[[Any, Any], None]:
     return draw
 
 
-def page(results: Sequence[Record], elsewhere: Sequence[Record]) -> str:
+def page(results: Sequence[Record], *elsewhere: Sequence[Record]) -> str:
     """Return the page's text.
 
     Args:
       results: of the suites run, train, compile, convert, memory and device.
-      elsewhere: of the suite train on another processor.
+      elsewhere: of other processors, which only `draw` shows.
     """
-    return template("guide", **facts(suites_of(results), suites_of(elsewhere)))
+    return template("guide", **facts(suites_of(results)))
 
 
 def draw(results: Sequence[Record], elsewhere: Sequence[Record]) -> None:

@@ -11,6 +11,7 @@ import logging
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 MODULES = {
@@ -159,7 +160,8 @@ def api_page(name, described):
     for section in sorted(sections, key=list(SECTIONS.values()).index):
         if section:
             lines += [section, "-" * len(section), ""]
-        lines += [".. autosummary::", "", *(f"   {member}" for member, _ in sections[section]), ""]
+        listed = [f"   {member}" for member, value in sections[section] if not is_alias(value)]
+        lines += [".. autosummary::", "", *listed, ""]
         for member, value in sections[section]:
             lines += entry(name, member, value)
     if elsewhere:
@@ -178,8 +180,15 @@ def introduction(module):
     return (text[: end.start()] if end else text).strip()
 
 
+def is_alias(value):
+    """Return whether a value is a type such as ``dict[str, int]``, with its class's docstring."""
+    return isinstance(value, types.GenericAlias)
+
+
 def entry(module, member, value):
     """Return the directive that describes a member of a module."""
+    if is_alias(value):
+        return [f".. py:data:: {module}.{member}", "", f"   ``{value}``", ""]
     if inspect.isclass(value):
         options = ["   :members:"]
         if issubclass(value, BaseException):

@@ -129,7 +129,7 @@ def gather_v2(params, indices, axis: Static, *, batch_dims=0):
 
 @op(
     "Gather",
-    fold=lambda params, indices: _fold_gather_v2(params, indices, np.int32(0)),
+    fold=lambda params, indices: _fold_gather_v2(params, indices, np.int32(0), batch_dims=0),
     result_size=result_size.gathered,
     pattern=Pattern.INJECTIVE,
 )

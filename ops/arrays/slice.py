@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.bounds import ensure_length, is_data_dependent, min_dim
-from tf2jax_lite.dynamic_shapes.dim_expr import HAS_TO_HOLD
+from tf2jax_lite.dynamic_shapes.dim_expr import Constraint
 from tf2jax_lite.dynamic_shapes.provenance import Entry, entries, name_of, value_of
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError, as_size, is_size
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim
@@ -67,10 +67,13 @@ def static_slice(input: Any, low: list[Any], high: list[Any]) -> Any:
         return lax.dynamic_slice(input, at, sizes, allow_negative_indices=False)
     except InconclusiveDimensionOperation as error:
         ends = zip(high, input.shape, strict=True)
-        needed = [f"{end} <= {full}" for end, full in ends if is_int(full) and not is_int(end)]
+        needed = [Constraint(full, end) for end, full in ends if is_int(full) and not is_int(end)]
         if not needed:
             raise
-        raise OpError(f"a slice may not be longer than its operand: {HAS_TO_HOLD} {needed[0]}") from error
+        text = f"a slice may not be longer than its operand: of symbolic dimensions, it has to hold that {needed[0]}"
+        problem = OpError(text)
+        problem.constraint = needed[0]
+        raise problem from error
 
 
 def dynamic_slice(input: Any, starts: list[Entry], sizes: list[Any], full: tuple[Any, ...]) -> Any:

@@ -21,7 +21,7 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, trun
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset, is_variant_row_list
 from tf2jax_lite.ops.registry import Static, op
-from tf2jax_lite.ops.traits import Bound, Option, partial_fold
+from tf2jax_lite.ops.traits import Bound, partial_fold
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import UNKNOWN, as_array, canonical, dims, dims_array, static_value
@@ -449,14 +449,7 @@ def _set_or_extend(lst: TensorList, index: Any, item: Any) -> TensorList:
 
 
 @op("TensorListGetItem", fold=partial_fold(_host_get))
-def tensor_list_get_item(
-    input_handle,
-    index,
-    element_shape: Static,
-    *,
-    element_dtype,
-    disable_assert_in_tensor_list_get_item: Option[bool] = False,
-):
+def tensor_list_get_item(input_handle, index, element_shape: Static, *, element_dtype):
     """Return an element.
 
     Args:
@@ -468,11 +461,8 @@ def tensor_list_get_item(
     if isinstance(input_handle, VariantRows):
         return input_handle.row(index)
     lst = as_list(input_handle)
-    if not disable_assert_in_tensor_list_get_item and lst.dtype is not None and element_dtype != lst.dtype:
-        raise OpError(
-            f"the list holds {lst.dtype} and the node reads {element_dtype}; "
-            "config option disable_assert_in_tensor_list_get_item turns this check off"
-        )
+    if lst.dtype is not None and element_dtype != lst.dtype:
+        raise OpError(f"the list holds {lst.dtype} and the node reads {element_dtype}")
     static_index = static_value(index)
     if static_index is not None and not lst.is_traced and isinstance(lst.length, int):
         position = int(static_index)

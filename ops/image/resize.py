@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
-from tf2jax_lite.ops.traits import Option, Pattern
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.support.limits import check_bytes
 from tf2jax_lite.values.static import dims, is_static
@@ -63,7 +63,7 @@ def _is_identity(weights: Any) -> bool:
     return np.count_nonzero(weights) == len(weights) and bool((np.diagonal(weights) == 1).all())
 
 
-def apply_weights(images: Any, rows: Any, columns: Any, precision: Any = _HIGHEST, side: int = 1) -> Any:
+def apply_weights(images: Any, rows: Any, columns: Any, side: int = 1) -> Any:
     """Multiply rows and columns by weights, by transposed ones with ``side=0``."""
     images = images.astype(_F32)
     for axis, weights in ((1, rows), (2, columns)):
@@ -72,9 +72,9 @@ def apply_weights(images: Any, rows: Any, columns: Any, precision: Any = _HIGHES
         if isinstance(weights, Taps):
             images = weights.of(images, axis) if side else weights.transposed(images, axis)
         elif isinstance(weights, np.ndarray) and are_static(images.shape[axis]):
-            images = constant_dot(images, weights, axis, precision, side)
+            images = constant_dot(images, weights, axis, _HIGHEST, side)
         else:
-            images = lax.dot_general(images, weights, (((axis,), (side,)), ((), ())), precision=precision)
+            images = lax.dot_general(images, weights, (((axis,), (side,)), ((), ())), precision=_HIGHEST)
             images = lax.transpose(images, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
     return images
 
@@ -123,37 +123,38 @@ def _bilinear_weights(size_in: Any, size_out: Any, align_corners: bool, half_pix
     return jnp.where(columns == low, 1 - part, zero) + jnp.where(columns == high, part, zero)
 
 
-@op("ResizeBilinear", pattern=Pattern.MATERIALIZED, check=check_alignment)
-def resize_bilinear(
-    images,
-    size: Static,
-    *,
-    align_corners=False,
-    half_pixel_centers=False,
-    resize_bilinear_precision: Option[str] = "highest",
-):
-    """Resize by bilinear interpolation."""
-    images, (height, width) = images_and_size(images, size)
-    rows = _bilinear_weights(images.shape[1], height, align_corners, half_pixel_centers)
-    columns = _bilinear_weights(images.shape[2], width, align_corners, half_pixel_centers)
-    return apply_weights(images, rows, columns, resize_bilinear_precision)
+_ALIGNMENT = {"align_corners": False, "half_pixel_centers": False}
 
 
-@op("ResizeBilinearGrad", check=check_alignment)
-def resize_bilinear_grad(
-    grads,
-    original_image,
-    *,
-    align_corners=False,
-    half_pixel_centers=False,
-    resize_bilinear_precision: Option[str] = "highest",
-):
-    """Compute the gradient of `resize_bilinear`."""
-    grads = jnp.asarray(grads)
-    rows, columns = (
-        _bilinear_weights(original_image.shape[i], grads.shape[i], align_corners, half_pixel_centers) for i in (1, 2)
+def _register(name: str, weights: Callable[..., Any]) -> Callable[..., Any]:
+    """Register resizing by matrices of weights, and its gradient; return the former."""
+
+    @op(
+        name,
+        inputs="images size:Static",
+        attributes=_ALIGNMENT,
+        pattern=Pattern.MATERIALIZED,
+        check=check_alignment,
     )
-    return apply_weights(grads, rows, columns, resize_bilinear_precision, side=0).astype(original_image.dtype)
+    def resize(images, size, *, align_corners=False, half_pixel_centers=False):
+        """Resize by interpolation."""
+        images, sizes = images_and_size(images, size)
+        rows, columns = (weights(images.shape[i + 1], sizes[i], align_corners, half_pixel_centers) for i in range(2))
+        return apply_weights(images, rows, columns)
+
+    @op(f"{name}Grad", inputs="grads original_image", attributes=_ALIGNMENT, check=check_alignment)
+    def grad(*, grads, original_image, align_corners, half_pixel_centers):
+        """Compute the gradient of `resize`."""
+        grads = jnp.asarray(grads)
+        rows, columns = (
+            weights(original_image.shape[i], grads.shape[i], align_corners, half_pixel_centers) for i in (1, 2)
+        )
+        return apply_weights(grads, rows, columns, side=0).astype(original_image.dtype)
+
+    return resize
+
+
+resize_bilinear = _register("ResizeBilinear", _bilinear_weights)
 
 
 # --- Nearest neighbor
@@ -266,23 +267,7 @@ def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixe
     return weights_of(np.clip(index, 0, size_in - 1), taps, size_in)
 
 
-@op("ResizeBicubic", pattern=Pattern.MATERIALIZED, check=check_alignment)
-def resize_bicubic(images, size: Static, *, align_corners=False, half_pixel_centers=False):
-    """Resize by bicubic interpolation."""
-    images, (height, width) = images_and_size(images, size)
-    rows = _bicubic_weights(images.shape[1], height, align_corners, half_pixel_centers)
-    columns = _bicubic_weights(images.shape[2], width, align_corners, half_pixel_centers)
-    return apply_weights(images, rows, columns)
-
-
-@op("ResizeBicubicGrad", check=check_alignment)
-def resize_bicubic_grad(grads, original_image, *, align_corners=False, half_pixel_centers=False):
-    """Compute the gradient of `resize_bicubic`."""
-    grads = jnp.asarray(grads)
-    rows, columns = (
-        _bicubic_weights(original_image.shape[i], grads.shape[i], align_corners, half_pixel_centers) for i in (1, 2)
-    )
-    return apply_weights(grads, rows, columns, side=0).astype(original_image.dtype)
+_register("ResizeBicubic", _bicubic_weights)
 
 
 def _area_weights(size_in: Any, size_out: Any, align_corners: bool) -> Any:

@@ -23,8 +23,6 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
 from tf2jax_lite.xla_cpu.materialize import materialize
 
-__all__: list[str] = []
-
 _F32, _I32 = np.float32, np.int32
 _MARGIN = _F32(1e-7)  # distance of a product from the next half
 _STEPS = 4  # of the generator in an attempt, which draws four numbers from 16 words

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.bounds import dim_bounds
+from tf2jax_lite.dynamic_shapes.bounds import dim_interval
 from tf2jax_lite.jaxprs.compat import max_dim, min_dim
 from tf2jax_lite.jaxprs.tracing_cache import inlined
 from tf2jax_lite.loops.shard_map import while_loop
@@ -196,7 +196,7 @@ def _fold_extreme(fn: Callable[[Any, Any], Any], of_dims: Callable[[Any, Any], A
 
 def _extreme_by_bounds(fn: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     """Return the extreme of two dimensions if their bounds alone decide, else None."""
-    (a_min, a_max), (b_min, b_max) = (dim_bounds(int(v) if isinstance(v, np.integer) else v) for v in (a, b))
+    (a_min, a_max), (b_min, b_max) = (dim_interval(int(v) if isinstance(v, np.integer) else v) for v in (a, b))
     if a_min >= b_max:
         return a if fn(0, 1) else b
     if b_min >= a_max:

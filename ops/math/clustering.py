@@ -23,8 +23,6 @@ from tf2jax_lite.values.int64 import to_u32_pair
 from tf2jax_lite.values.static import canonical
 from tf2jax_lite.values.uint64 import U64
 
-__all__: list[str] = []
-
 
 def _stream(key: Any, count: int) -> Any:
     """Return the first words of the generator with a key."""

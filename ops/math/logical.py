@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.bounds import dim_bounds
+from tf2jax_lite.dynamic_shapes.bounds import dim_interval
 from tf2jax_lite.ops.common.broadcasting import array, matched
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import partial_fold
@@ -29,7 +29,7 @@ def _fold_order(fn: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def compare(x: Any, y: Any) -> Any:
         if x.size != 1 or y.size != 1 or not all(v.dtype.kind in "iuO" and not is_float_dim(v) for v in (x, y)):
             return fn(x, y)
-        (x_min, x_max), (y_min, y_max) = dim_bounds(x.item()), dim_bounds(y.item())
+        (x_min, x_max), (y_min, y_max) = dim_interval(x.item()), dim_interval(y.item())
         # The result depends on the sign of the difference alone.
         first, last = fn(0, y_max - x_min), fn(0, y_min - x_max)
         return np.full(np.broadcast_shapes(x.shape, y.shape), first) if first == last else fn(x, y)

@@ -23,7 +23,7 @@ from tf2jax_lite.ops.common.precision import in_float32
 from tf2jax_lite.ops.image.resize import resize_bilinear
 from tf2jax_lite.ops.linalg.matmul import batch_mat_mul_v2, mat_mul
 from tf2jax_lite.ops.registry import REQUIRED, Static, op
-from tf2jax_lite.ops.traits import Option, Pattern
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 
 from . import activations
@@ -59,7 +59,6 @@ def fused_resize_and_pad_conv2d(
     mode,
     strides,
     padding,
-    resize_bilinear_precision: Option[str] = "highest",
 ):
     """Resize (in float32), mirror-pad and convolve images.
 
@@ -67,9 +66,7 @@ def fused_resize_and_pad_conv2d(
       paddings: static ints [4, 2], (before, after); 0 for batch and channels.
     """
     input = jnp.asarray(input)
-    resized = resize_bilinear(
-        input, size, align_corners=resize_align_corners, resize_bilinear_precision=resize_bilinear_precision
-    )
+    resized = resize_bilinear(input, size, align_corners=resize_align_corners)
     return _pad_convolve(resized.astype(input.dtype), paddings, filter, mode, strides, padding)
 
 

@@ -8,7 +8,6 @@ TF: core/kernels/fake_quant_ops.cc, core/kernels/quantize_and_dequantize_op.cc.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -281,13 +280,13 @@ def _quantize_and_dequantize(
     high: Any,
     num_bits: Any,
     *,
-    signed: bool,
+    signed_input: bool,
     range_given: bool,
-    narrow_range: bool,
     axis: int,
-    half_up: bool,
+    narrow_range: bool = False,
+    round_mode: str = "HALF_TO_EVEN",
 ) -> Any:
-    lowest, highest = _signed_levels(num_bits, signed, narrow_range, np.dtype(x.dtype))
+    lowest, highest = _signed_levels(num_bits, signed_input, narrow_range, np.dtype(x.dtype))
     if range_given:
         low, high = along(low, axis, x.ndim), along(high, axis, x.ndim)
     elif x.size == 0:
@@ -298,26 +297,23 @@ def _quantize_and_dequantize(
     low, high, scale, step = _scales(low, high, lowest, highest)
     if range_given:
         x = lax.max(lax.min(x, jnp.broadcast_to(high, x.shape)), jnp.broadcast_to(low, x.shape))
-    if half_up:
+    if round_mode == "HALF_UP":
         levels = jnp.floor(product(x, scale) + 0.5)
     else:
         levels = lax.round(x * scale, lax.RoundingMethod.TO_NEAREST_EVEN)
     return product(levels, step)
 
 
-def _straight_through(
-    input: Any,
-    input_min: Any,
-    input_max: Any,
-    num_bits: Any,
-    masked: bool,
-    *,
-    range_given: bool,
-    axis: int,
-    **options: Any,
-) -> Any:
-    """Round with gradient 1, or with ``masked`` 0 outside of the range."""
+_RANGE = {"signed_input": True, "range_given": True, "narrow_range": False, "axis": -1}
+_ROUNDED = {**_RANGE, "num_bits": 8, "range_given": False, "round_mode": "HALF_TO_EVEN"}
+
+
+@op("QuantizeAndDequantizeV2", inputs="input input_min input_max", attributes=_ROUNDED)
+@op("QuantizeAndDequantizeV3", inputs="input input_min input_max num_bits", attributes=_RANGE)
+def quantize_and_dequantize(*, input, input_min, input_max, num_bits, range_given, axis=-1, masked=False, **options):
+    """Round to quantized values; with ``masked``, gradients are 0 outside the range."""
     x = jnp.asarray(input)
+    num_bits = np.asarray(num_bits) if isinstance(num_bits, int) else num_bits
     _check_axis(axis, x.ndim)
     if range_given:
         _check_range(input_min, input_max, x, axis)
@@ -341,58 +337,10 @@ def _inside(x: Any, low: Any, high: Any, axis: int) -> Any:
     return (x >= along(low, axis, x.ndim)) & (x <= along(high, axis, x.ndim))
 
 
-def _register_rounding(name: str, masked: bool) -> Callable[..., Any]:
-    @op(name)
-    def call(
-        input,
-        input_min,
-        input_max,
-        *,
-        signed_input=True,
-        num_bits=8,
-        range_given=False,
-        round_mode="HALF_TO_EVEN",
-        narrow_range=False,
-        axis=-1,
-    ):
-        """Round to quantized values, with gradient 1, or ``masked`` by the range."""
-        return _straight_through(
-            input,
-            input_min,
-            input_max,
-            np.asarray(num_bits),
-            masked,
-            signed=signed_input,
-            range_given=range_given,
-            narrow_range=narrow_range,
-            axis=axis,
-            half_up=round_mode == "HALF_UP",
-        )
-
-    return call
-
-
-quantize_and_dequantize_v2 = _register_rounding("QuantizeAndDequantizeV2", masked=False)
-_register_rounding("QuantizeAndDequantizeV4", masked=True)
-
-
-@op("QuantizeAndDequantizeV3")
-def quantize_and_dequantize_v3(
-    input, input_min, input_max, num_bits, *, signed_input=True, range_given=True, narrow_range=False, axis=-1
-):
-    """Round to quantized values of a number of bits that may be traced."""
-    return _straight_through(
-        input,
-        input_min,
-        input_max,
-        num_bits,
-        False,
-        signed=signed_input,
-        range_given=range_given,
-        narrow_range=narrow_range,
-        axis=axis,
-        half_up=False,
-    )
+@op("QuantizeAndDequantizeV4", inputs="input input_min input_max", attributes=_ROUNDED)
+def quantize_and_dequantize_v4(**operands):
+    """Round as `quantize_and_dequantize`, with gradients within the range only."""
+    return quantize_and_dequantize(**operands, masked=True)
 
 
 @op("QuantizeAndDequantizeV4Grad")
@@ -404,10 +352,12 @@ def quantize_and_dequantize_v4_grad(gradients, input, input_min, input_max, *, a
     return gradients * inside.astype(x.dtype), jnp.zeros_like(low), jnp.zeros_like(high)
 
 
-@op("QuantizeAndDequantize")
-def quantize_and_dequantize(input, *, signed_input=True, num_bits=8, range_given=False, input_min=0.0, input_max=0.0):
-    """Round to quantized values; the gradient is the identity."""
+@op(
+    "QuantizeAndDequantize",
+    inputs="input",
+    attributes={"signed_input": True, "num_bits": 8, "range_given": False, "input_min": 0.0, "input_max": 0.0},
+)
+def quantize_and_dequantize_v1(*, input, input_min, input_max, **options):
+    """Round to quantized values, of old graphs; the gradient is the identity."""
     low, high = (np.asarray(v, np.float32).astype(input.dtype) for v in (input_min, input_max))
-    return quantize_and_dequantize_v2(
-        input, low, high, signed_input=signed_input, num_bits=num_bits, range_given=range_given
-    )
+    return quantize_and_dequantize(input=input, input_min=low, input_max=high, **options)

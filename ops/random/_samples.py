@@ -23,6 +23,7 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.jaxprs.tracing_cache import shared
 from tf2jax_lite.loops.shard_map import fori_loop, while_loop
 from tf2jax_lite.ops.common.derivatives import random_gamma_grad
 from tf2jax_lite.support.errors import OpError
@@ -171,6 +172,12 @@ def uniform(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
     sizes, count = size(shape, symbolic=True)
     # Without 64-bit mode a double is drawn as TensorFlow draws a float.
     dtype = canonical(dtype)
+    return philox_uniform(key, counter, sizes=sizes, count=count, dtype=dtype)
+
+
+@shared  # the name of the equation, by which exported source calls a function of its own
+def philox_uniform(key: Any, counter: Any, *, sizes: Any, count: Any, dtype: Any) -> Any:
+    """See `uniform`."""
     words = _numbers(bits(key, counter, count * _words_per(dtype)), dtype)
     return materialize(unit_floats(words, dtype)[:count].reshape(sizes))
 

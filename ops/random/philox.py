@@ -39,6 +39,12 @@ def block(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> tuple[Any
 
 def scramble(seed: Any) -> tuple[Any, Any]:
     """Return key [2] and counter [4] for a seed of two integers, as GenerateKey."""
+    return philox_key(seed)
+
+
+@shared  # the name of the equation, by which exported source calls a function of its own
+def philox_key(seed: Any) -> tuple[Any, Any]:
+    """See `scramble`."""
     words = jnp.asarray(to_u32_pair(seed))
     mixed = block((words[0, 0], words[0, 1], words[1, 0], words[1, 1]), (jnp.uint32(_KEY[0]), jnp.uint32(_KEY[1])))
     zero = jnp.zeros((), np.uint32)

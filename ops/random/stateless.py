@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.registry import REQUIRED, Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import from_u32_pair
 from tf2jax_lite.values.static import canonical
@@ -42,7 +42,7 @@ from ._samples import (
 from .philox import bits, scramble
 
 _PHILOX = 1
-_UINT64, _FLOAT32 = np.dtype(np.uint64), np.dtype(np.float32)
+_INT64, _UINT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.uint64), np.dtype(np.float32)
 
 
 @op("StatelessRandomGetAlg", fold=lambda: np.array(_PHILOX, np.int32))
@@ -64,20 +64,23 @@ def stateless_random_get_key_counter_alg(seed):
     return (*stateless_random_get_key_counter(seed), np.array(_PHILOX, np.int32))
 
 
+_BY_SEED = "shape:Static seed"
+_BY_KEY = "shape:Static key counter alg:Static"
+
+
+def _stream(seed: Any = None, key: Any = None, counter: Any = None, alg: Any = None) -> tuple[Any, Any]:
+    if seed is not None:
+        return scramble(seed)
+    check_algorithm(alg)
+    return state(key, counter)
+
+
 def _register(name: str, draw: Callable[..., Any], default: np.dtype) -> None:
-    @op(f"{name}V2", int64="pair")
-    def call_v2(shape: Static, key, counter, alg: Static, *, dtype=default):
+    @op(name, inputs=_BY_SEED, attributes={"dtype": default}, int64="pair")
+    @op(f"{name}V2", inputs=_BY_KEY, attributes={"dtype": default}, int64="pair")
+    def call(*, shape, dtype, **stream):
         """Draw numbers by ``draw``."""
-        check_algorithm(alg)
-        return draw(shape, *state(key, counter), dtype)
-
-    @op(name, int64="pair")
-    def call(shape: Static, seed, *, dtype=default):
-        """Draw numbers by ``draw``.
-
-        ``seed`` is int32 or int64 [2]; see `call_v2` for the others.
-        """
-        return draw(shape, *scramble(seed), dtype)
+        return draw(shape, *_stream(**stream), dtype)
 
 
 _register("StatelessRandomUniform", uniform, _FLOAT32)  # in [0, 1)
@@ -86,17 +89,11 @@ _register("StatelessRandomUniformFullInt", full_int, _UINT64)
 _register("StatelessTruncatedNormal", truncated_normal, _FLOAT32)  # within two standard deviations
 
 
-@op("StatelessRandomUniformIntV2", int64="pair")
-def stateless_random_uniform_int_v2(shape: Static, key, counter, alg: Static, minval, maxval, *, dtype):
+@op("StatelessRandomUniformInt", inputs=f"{_BY_SEED} minval maxval", attributes={"dtype": REQUIRED}, int64="pair")
+@op("StatelessRandomUniformIntV2", inputs=f"{_BY_KEY} minval maxval", attributes={"dtype": REQUIRED}, int64="pair")
+def stateless_random_uniform_int(*, shape, minval, maxval, dtype, **stream):
     """Draw uniform integers in [minval, maxval)."""
-    check_algorithm(alg)
-    return uniform_int(shape, *state(key, counter), minval, maxval, dtype)
-
-
-@op("StatelessRandomUniformInt", int64="pair")
-def stateless_random_uniform_int(shape: Static, seed, minval, maxval, *, dtype):
-    """Draw uniform integers in [minval, maxval)."""
-    return uniform_int(shape, *scramble(seed), minval, maxval, dtype)
+    return uniform_int(shape, *_stream(**stream), minval, maxval, dtype)
 
 
 @functools.partial(jax.jit, static_argnames="size")
@@ -116,9 +113,6 @@ def stateless_shuffle(value, key, counter, alg: Static):
         return value
     count = size(value.shape[:1])[1]
     return jnp.take(value, permutation(*state(key, counter), count), axis=0)
-
-
-_INT64 = np.dtype(np.int64)
 
 
 def _layout(shape: Any, parameters: list[Any]) -> tuple[tuple[int, ...], Any, list[Any]]:
@@ -180,17 +174,11 @@ def draw_bounded_normal(shape: Any, key: Any, counter: Any, parameters: list[Any
     return implicit_bounded_normal(sample, (mean, deviation, low, high)).reshape(sizes)
 
 
-@op("StatelessRandomGammaV2", int64="pair")
-def stateless_random_gamma_v2(shape: Static, seed, alpha):
+@op("StatelessRandomGammaV2", inputs=f"{_BY_SEED} alpha", int64="pair")
+@op("StatelessRandomGammaV3", inputs=f"{_BY_KEY} alpha", int64="pair")
+def stateless_random_gamma(*, shape, alpha, **stream):
     """Draw gamma samples with an implicit derivative with respect to alpha."""
-    return draw_gamma(shape, *scramble(seed), alpha)
-
-
-@op("StatelessRandomGammaV3", int64="pair")
-def stateless_random_gamma_v3(shape: Static, key, counter, alg: Static, alpha):
-    """Draw gamma samples with an implicit derivative with respect to alpha."""
-    check_algorithm(alg)
-    return draw_gamma(shape, *state(key, counter), alpha)
+    return draw_gamma(shape, *_stream(**stream), alpha)
 
 
 @op("StatelessRandomPoisson", int64="pair")

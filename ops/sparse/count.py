@@ -18,14 +18,11 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.rows import nonzero, row_of, starts
-from tf2jax_lite.ops.registry import op
-from tf2jax_lite.ops.traits import Bound
+from tf2jax_lite.ops.registry import REQUIRED, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
 
 from .coo import check_indices
-
-__all__: list[str] = []
 
 _INT64 = np.dtype(np.int64)
 
@@ -129,35 +126,27 @@ def _counts(
     return (found[:, 1:] if batches is None else found), counts, shape
 
 
-@op("DenseCountSparseOutput")
-def dense_count_sparse_output(values, weights, *, minlength=-1, maxlength=-1, binary_output, bound: Bound):
+_ATTRIBUTES = {"minlength": -1, "maxlength": -1, "binary_output": REQUIRED, "bound:Bound": REQUIRED}
+
+
+@op("DenseCountSparseOutput", inputs="values weights", attributes=_ATTRIBUTES)
+def dense_count_sparse_output(*, values, weights, **options):
     """Count the values of a vector, or of each row of a matrix."""
     if values.ndim not in (1, 2):
         raise OpError(f"values must be a vector or a matrix, not of rank {values.ndim}")
     batches = values.shape[0] if values.ndim == 2 else None
     if isinstance(batches, int) and batches == 0:
         raise OpError("a matrix of values must have at least one row")
-    _check(values, weights, minlength, maxlength)
+    _check(values, weights, options["minlength"], options["maxlength"])
     if static_value(values) is not None:
         rows = np.indices(values.shape)[0].reshape(-1) * (values.ndim - 1)
     else:
         rows = lax.broadcasted_iota(np.int32, values.shape, 0).reshape(-1) * (values.ndim - 1)
-    return _counts(
-        rows,
-        values.reshape(-1),
-        weights.reshape(-1),
-        batches,
-        minlength=minlength,
-        maxlength=maxlength,
-        binary_output=binary_output,
-        bound=bound,
-    )
+    return _counts(rows, values.reshape(-1), weights.reshape(-1), batches, **options)
 
 
-@op("SparseCountSparseOutput")
-def sparse_count_sparse_output(
-    indices, values, dense_shape, weights, *, minlength=-1, maxlength=-1, binary_output, bound: Bound
-):
+@op("SparseCountSparseOutput", inputs="indices values dense_shape weights", attributes=_ATTRIBUTES)
+def sparse_count_sparse_output(*, indices, values, dense_shape, weights, **options):
     """Count the values of each row (first index) of a sparse tensor."""
     check_indices(indices, values, dense_shape)
     rank = indices.shape[1]
@@ -167,20 +156,12 @@ def sparse_count_sparse_output(
     if sizes is not None and rank > 1 and int(sizes[0]) < 1:
         raise OpError(f"a dense_shape of {sizes.tolist()} has no rows")
     rows = indices[:, 0]
-    return _counts(
-        rows if rank > 1 else (rows < 0) * np.int32(-1),
-        values,
-        weights,
-        dense_shape[0] if rank > 1 else None,
-        minlength=minlength,
-        maxlength=maxlength,
-        binary_output=binary_output,
-        bound=bound,
-    )
+    rows, batches = (rows, dense_shape[0]) if rank > 1 else ((rows < 0) * np.int32(-1), None)
+    return _counts(rows, values, weights, batches, **options)
 
 
-@op("RaggedCountSparseOutput")
-def ragged_count_sparse_output(splits, values, weights, *, minlength=-1, maxlength=-1, binary_output, bound: Bound):
+@op("RaggedCountSparseOutput", inputs="splits values weights", attributes=_ATTRIBUTES)
+def ragged_count_sparse_output(*, splits, values, weights, **options):
     """Count the values of each row of a ragged tensor."""
     if splits.ndim != 1 or values.ndim != 1 or (isinstance(splits.shape[0], int) and splits.shape[0] < 2):
         raise OpError(f"splits of shape {tuple(splits.shape)} and values of shape {tuple(values.shape)} make no rows")
@@ -189,13 +170,5 @@ def ragged_count_sparse_output(splits, values, weights, *, minlength=-1, maxleng
         raise OpError(f"splits must begin with 0 and end with the number of values {count}, not {found.tolist()}")
     rows = row_of(splits, count)
     past = rows >= (batches if static_value(rows) is not None else jnp.asarray(batches).astype(rows.dtype))
-    return _counts(
-        (np if static_value(rows) is not None else jnp).where(past, -1, rows),
-        values,
-        weights,
-        batches,
-        minlength=minlength,
-        maxlength=maxlength,
-        binary_output=binary_output,
-        bound=bound,
-    )
+    rows = (np if static_value(rows) is not None else jnp).where(past, -1, rows)
+    return _counts(rows, values, weights, batches, **options)

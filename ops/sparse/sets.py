@@ -26,8 +26,6 @@ from tf2jax_lite.values.static import canonical, static_value
 
 from .coo import check_indices
 
-__all__: list[str] = []
-
 _INT64 = np.dtype(np.int64)
 
 

@@ -13,7 +13,7 @@ from jax import lax
 
 from tf2jax_lite.ops.common.integer_convolution import integer_convolution
 from tf2jax_lite.ops.linalg.decompositions import finite_eigh, finite_svd
-from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.registry import REQUIRED, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical, dims
 
@@ -22,10 +22,38 @@ from .protos import conv_numbers, dot_numbers, precision
 # ---- products ----
 
 
-def _conv(
-    lhs: Any, rhs: Any, strides: Any, padding: Any, base: Any, inner: Any, groups: Any, numbers: str, **options: Any
-) -> Any:
-    lhs, spec, lhs_dilation = jnp.asarray(lhs), conv_numbers(numbers), dims(base)
+_OPERANDS = (
+    "lhs rhs window_strides:Static padding:Static lhs_dilation:Static rhs_dilation:Static feature_group_count:Static"
+)
+_NUMBERS = {"dimension_numbers": REQUIRED, "precision_config": REQUIRED}
+_RESULT = {"preferred_element_type": REQUIRED, "batch_group_count": 1}
+
+
+@op("XlaConv", inputs=_OPERANDS, attributes=_NUMBERS, pattern=Pattern.CONTRACTION)
+@op("XlaConvV2", inputs=_OPERANDS, attributes=_NUMBERS | _RESULT, pattern=Pattern.CONTRACTION)
+def xla_conv(
+    *,
+    lhs,
+    rhs,
+    window_strides,
+    padding,
+    lhs_dilation,
+    rhs_dilation,
+    feature_group_count,
+    dimension_numbers,
+    precision_config,
+    preferred_element_type=None,
+    batch_group_count=1,
+):
+    """Convolve; padding, [spatial rank, 2], may be negative.
+
+    TF: compiler/tf2xla/kernels/xla_conv_op.cc.
+    """
+    options: dict[str, Any] = {"precision": precision(precision_config), "batch_group_count": batch_group_count}
+    if preferred_element_type is not None:
+        lhs, rhs = _promote(lhs, rhs, preferred_element_type)
+        options["preferred_element_type"] = canonical(preferred_element_type)
+    lhs, spec, lhs_dilation = jnp.asarray(lhs), conv_numbers(dimension_numbers), dims(lhs_dilation)
     pads = [(int(a), int(b)) for a, b in np.asarray(padding).reshape(-1, 2)]
     if any(p < 0 for pair in pads for p in pair):
         # XLA's CPU backend reads out of bounds for negative padding; so truncate first.
@@ -41,74 +69,13 @@ def _conv(
     return convolve(
         lhs,
         jnp.asarray(rhs),
-        window_strides=dims(strides),
+        window_strides=dims(window_strides),
         padding=pads,
         lhs_dilation=lhs_dilation,
-        rhs_dilation=dims(inner),
+        rhs_dilation=dims(rhs_dilation),
         dimension_numbers=spec,
-        feature_group_count=int(np.asarray(groups).reshape(())),
+        feature_group_count=int(np.asarray(feature_group_count).reshape(())),
         **options,
-    )
-
-
-@op("XlaConv", pattern=Pattern.CONTRACTION)
-def xla_conv(
-    lhs,
-    rhs,
-    window_strides: Static,
-    padding: Static,
-    lhs_dilation: Static,
-    rhs_dilation: Static,
-    feature_group_count: Static,
-    *,
-    dimension_numbers,
-    precision_config,
-):
-    """Convolve. TF: tf.raw_ops.XlaConv (compiler/tf2xla/kernels/xla_conv_op.cc).
-
-    Args:
-      window_strides: static, one per spatial dimension.
-      padding: static [spatial rank, 2]; may be negative.
-      lhs_dilation: static, one per spatial dimension.
-      rhs_dilation: static, one per spatial dimension.
-    """
-    parts = (window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
-    return _conv(lhs, rhs, *parts, dimension_numbers, precision=precision(precision_config))
-
-
-@op("XlaConvV2", pattern=Pattern.CONTRACTION)
-def xla_conv_v2(
-    lhs,
-    rhs,
-    window_strides: Static,
-    padding: Static,
-    lhs_dilation: Static,
-    rhs_dilation: Static,
-    feature_group_count: Static,
-    *,
-    dimension_numbers,
-    precision_config,
-    preferred_element_type,
-    batch_group_count=1,
-):
-    """Convolve, with a result dtype and batch groups.
-
-    TF: compiler/tf2xla/kernels/xla_conv_op.cc.
-
-    Args:
-      window_strides: static, one per spatial dimension.
-      padding: static [spatial rank, 2]; may be negative.
-      lhs_dilation: static, one per spatial dimension.
-      rhs_dilation: static, one per spatial dimension.
-    """
-    parts = (window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
-    return _conv(
-        *_promote(lhs, rhs, preferred_element_type),
-        *parts,
-        dimension_numbers,
-        precision=precision(precision_config),
-        preferred_element_type=canonical(preferred_element_type),
-        batch_group_count=batch_group_count,
     )
 
 

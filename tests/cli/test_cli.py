@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
@@ -78,6 +79,15 @@ def test_inspect():
 
 
 @pytest.mark.full
+def test_inspect_of_a_model_that_does_not_convert_exits_with_1(tmp_path):
+    graph = graph_pb2.GraphDef(node=[node_def_pb2.NodeDef(name="x", op="StringUpper", input=["y"])])
+    graph.node.add(name="y", op="Placeholder").attr["dtype"].type = types_pb2.DT_STRING
+    (tmp_path / "g.pb").write_bytes(graph.SerializeToString())
+    for option in ((), ("--json",)):
+        result = invoke("inspect", tmp_path / "g.pb", *option)
+        assert result.exit_code == 1 and "StringUpper" in result.output
+
+
 def test_inspect_writes_a_page(tmp_path):
     result = invoke("inspect", TESTDATA / "tf_module", "--html", tmp_path / "new" / "page.html", "--json")
     assert result.exit_code == 0 and json.loads(result.output)["supported"]

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 
 import jax
 import keras
@@ -14,7 +15,7 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tests._support import invoke
 from tf2jax_lite.cli.convert import _npz
-from tf2jax_lite.errors import ExportError, InputError, InvalidModelError, Tf2JaxError
+from tf2jax_lite.errors import ExportError, InputError, InvalidModelError, MissingLibraryError, Tf2JaxError
 from tf2jax_lite.export import execution
 
 from .test_cli import TESTDATA, shell
@@ -177,10 +178,10 @@ def test_refusals(tmp_path, args, error, message):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([TESTDATA / "tf_module", "--input", "x"], "--input and --output go with .pb and .meta"),
-        (["model.keras", "--output", "x"], "--input and --output go with .pb and .meta"),
-        (["model.keras", "--tag", "serve"], "--tag goes with SavedModels"),
-        (["graph.pb", "--tag", "serve"], "--tag goes with SavedModels"),
+        ([TESTDATA / "tf_module", "--input", "x"], "only .pb and .meta files take ends="),
+        (["model.keras", "--output", "x"], "only .pb and .meta files take ends="),
+        (["model.keras", "--tag", "serve"], "only SavedModels take tags="),
+        (["graph.pb", "--tag", "serve"], "only SavedModels take tags="),
         ([TESTDATA / "tf_module", "--source"], "--source runs the code of an artifact, but OUT is missing"),
     ],
 )
@@ -509,3 +510,20 @@ def test_a_platform_that_jax_lacks_is_the_first_error(command, tmp_path, monkeyp
     assert isinstance(result.exception, InputError), result.exception
     assert "cannot use the platform" in str(result.exception) and "JAX_PLATFORMS" in str(result.exception)
     assert "Installed are: cpu" in str(result.exception) and not list(tmp_path.iterdir())
+
+
+def test_a_missing_extra_is_said_before_the_conversion(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
+    result = invoke("convert", tmp_path / "no-such.keras", tmp_path / "out", "--checkpoint")
+    assert isinstance(result.exception, MissingLibraryError) and "[checkpoint]" in str(result.exception)
+
+
+def test_run_writes_an_npz_only(tmp_path):
+    result = invoke("run", tmp_path, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.csv")
+    assert isinstance(result.exception, InputError) and ".npz" in str(result.exception)
+
+
+@pytest.mark.parametrize("command", ["finetune", "federate"])
+def test_an_output_that_exists_is_said_before_data_are_read(command, tmp_path):
+    result = invoke(command, tmp_path, "--data", tmp_path / "no-such.npz", "--out", tmp_path)
+    assert isinstance(result.exception, ExportError) and "exists" in str(result.exception)

@@ -1,33 +1,40 @@
-"""Python code of documentation pages."""
+"""Code of documentation pages."""
 
 import dataclasses
 import json
+import os
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
-_FENCE = r"^(?P<indent> *)```{language}\b(?P<info>[^\n]*)\n(?P<code>.*?)^ *```"
-_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+_FENCE = r"^(?P<indent> *)```(?P<language>{language})\b(?P<info>[^\n]*)\n(?P<code>.*?)^ *```"
+_HEADING = re.compile(r"^(?:\((\w+)\)=\n)?#+ (.*)$", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A fenced block of Python, or a cell of a notebook.
+    """A fenced block, or a cell of a notebook.
 
     Attributes:
       code: its text.
-      info: the words after ``python``: none of a block that runs; "raises" of one that raises an error; "no-test" and a
-        reason of one that cannot run.
+      language: its language, as the fence names it.
+      info: the words after the language: none of a block that runs; "raises" of one that raises an error; "no-test" and
+        a reason of one that cannot run.
       heading: the last heading before it.
+      label: of that heading, by which other pages and messages refer to it.
       line: its first line in the page; of a cell 1000 times its number.
     """
 
     code: str
+    language: str = "python"
     info: str = ""
     heading: str = ""
+    label: str = ""
     line: int = 0
 
 
@@ -43,7 +50,7 @@ def pages():
 
 
 def blocks(path, language="python"):
-    """Return the blocks of a page, in a language as its fences name it."""
+    """Return the blocks of a page, in languages as of fences (``python|sh``)."""
     if path.suffix == ".ipynb":
         cells = json.loads(path.read_text())["cells"]
         codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
@@ -52,13 +59,30 @@ def blocks(path, language="python"):
     found = []
     for match in re.finditer(_FENCE.format(language=language), text, re.MULTILINE | re.DOTALL):
         before = text[: match.start()]
-        heading = (_HEADING.findall(before) or [""])[-1]
-        found.append(Block(textwrap.dedent(match["code"]), match["info"].strip(), heading, before.count("\n") + 2))
+        label, heading = (_HEADING.findall(before) or [("", "")])[-1]
+        code, line = textwrap.dedent(match["code"]), before.count("\n") + 2
+        found.append(Block(code, match["language"], match["info"].strip(), heading, label, line))
     return found
 
 
 def run(block, namespace, folder):
-    """Run a block as a file in a folder, from which AutoGraph reads the source."""
+    """Run a block in a folder; Python as a file, from which AutoGraph reads it."""
+    if block.language == "sh":
+        shell(block.code, folder)
+        return
     file = folder / f"line_{block.line}.py"
     file.write_text("\n" * (block.line - 1) + block.code)
     exec(compile(file.read_text(), str(file), "exec"), namespace)
+
+
+def shell(code, folder):
+    """Run commands in a folder with this checkout and eight CPU devices."""
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    }
+    command = ["bash", "-e", "-o", "pipefail", "-c", code]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{code}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"

@@ -13,7 +13,7 @@ from hypothesis import strategies
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
-from tf2jax_lite.dynamic_shapes.dim_expr import parsed, value
+from tf2jax_lite.dynamic_shapes.dim_expr import value
 
 RNG = np.random.default_rng(0)
 H, W = jax.export.symbolic_shape("h, w")
@@ -68,7 +68,7 @@ def test_values_stay(size):
 
 
 def _at(size, given):
-    return size if isinstance(size, int) else int(value(parsed(str(size)), given))
+    return int(value(size, given))
 
 
 def _kernel(window, channels=2):

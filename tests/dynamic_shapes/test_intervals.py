@@ -7,7 +7,8 @@ import pytest
 from jax import export, lax
 
 from tf2jax_lite.autodiff.custom_gradient import Refusal, with_custom_gradient
-from tf2jax_lite.dynamic_shapes.intervals import Interval, interval_of
+from tf2jax_lite.dynamic_shapes.intervals import interval_of
+from tf2jax_lite.jaxprs.interval import Interval
 
 MASK, INTS, FLOATS = np.zeros((3, 5), bool), np.zeros((3, 5), np.int32), np.zeros((3, 5), np.float32)
 BYTES = np.zeros(4, np.uint8)

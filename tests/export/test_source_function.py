@@ -113,7 +113,7 @@ def test_stacks_of_stacks():
 )
 def test_damaged_stacks(found):
     params = {"a": {"shape": [2]}, "b": {"shape": [2]}, "c": {"shape": [3]}}
-    with pytest.raises(ExportError, match="stacked params are damaged"):
+    with pytest.raises(ExportError, match="stacked params cannot be read"):
         stacks_metadata.read_stacks({"params": params, "stacked": found})
     assert stacks_metadata.read_stacks({"params": params}) == {}
 

@@ -1,4 +1,4 @@
-"""The page on porting has every public name of FedJAX and TFF that differs.
+"""The pages on porting have every public name of FedJAX and TFF that differs.
 
 `public_names.json` has their public names by module, with the versions of the sources that they were read from.
 """
@@ -14,7 +14,8 @@ import pytest
 from tf2jax_lite import federated
 
 NAMES = json.loads((Path(__file__).parent / "public_names.json").read_text())
-PAGE = (Path(__file__).parents[2] / "docs" / "federated-migration.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [(DOCS / name).read_text() for name in ("federated-migration.md", "developer/porting-names.md")]
 PACKAGES = (
     federated,
     federated.aggregators,
@@ -30,8 +31,9 @@ VALUES |= {"bits_per_client", "compression_ratio", "distortion", "federated_lang
 
 
 def section(library):
-    (found,) = re.findall(rf"^## {library}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
-    return re.sub(r"```.*?```", "", found, flags=re.S)
+    ported, apart = (re.findall(rf"^## {library}\n(.*?)(?=^## |\Z)", page, re.M | re.S) for page in PAGES)
+    assert len(ported) == len(apart) == 1
+    return re.sub(r"```.*?```", "", ported[0] + apart[0], flags=re.S)
 
 
 def spans(text):

@@ -114,7 +114,7 @@ def test_a_keras_model_back_to_both_forms(artifact, keras_file, tmp_path):
 @pytest.mark.full
 def test_what_is_refused(artifact, tmp_path):
     source = TESTDATA / "tf_module"
-    with pytest.raises(InputError, match="--tag goes with SavedModels"):
+    with pytest.raises(InputError, match="only SavedModels take tags="):
         tf2jax.export_to_tf(artifact, tmp_path / "out", tags=["serve"])  # of a Keras file
     with pytest.raises(InvalidModelError, match="no signature 'train'"):
         tf2jax.export_to_tf(artifact, tmp_path / "out", model=source)

@@ -70,7 +70,7 @@ def test_constraints_raise_unless_frozen(library, tmp_path):
 def test_masks_raise_unless_labels_say_it(tmp_path):
     artifact, data = written(masked(keras), tmp_path), {"x": IDS, "y": STEPS}
     loss = {"loss": "sparse_categorical_crossentropy"}
-    with pytest.raises(InputError, match=r"masks steps .*--ignore-label"):
+    with pytest.raises(InputError, match=r"masks steps .*ignore_label="):
         tuned(artifact, tmp_path / "tuned", data, **loss)
     labels = np.where(IDS == 0, -1, STEPS)
     assert tuned(artifact, tmp_path / "tuned", {"x": IDS, "y": labels}, ignore_label=-1, **loss)

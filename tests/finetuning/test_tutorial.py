@@ -20,7 +20,7 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "finetuning-tutorial.md"
 def test_the_tutorial_ends_with_a_trained_saved_model(tmp_path):
     pytest.importorskip("grain")
     pytest.importorskip("orbax.checkpoint")
-    blocks = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    blocks = re.findall(r"```(\w+)[^\n]*\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert {kind for kind, _ in blocks} == {"python", "sh"} and len(blocks) == 9
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     output = ""

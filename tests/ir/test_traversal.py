@@ -6,7 +6,7 @@ import pytest
 from tf2jax_lite import ir
 from tf2jax_lite.errors import InvalidModelError
 from tf2jax_lite.ir import traversal
-from tf2jax_lite.ir.builder import constant
+from tf2jax_lite.ir.build import constant
 
 FLOAT32 = np.dtype(np.float32)
 

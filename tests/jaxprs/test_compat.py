@@ -331,3 +331,61 @@ def test_without_source_paths():
 def test_every_entry_has_a_test():
     source = Path(__file__).read_text()
     assert [name for name in compat.__all__ if f"compat.{name}" not in source] == []
+
+
+@pytest.mark.parametrize("wrapped", [lambda fn: fn, jax.jit], ids=["same trace", "inner trace"])
+def test_tracers_have_equations_constants_and_identities(wrapped):
+    """`compat.equation_of`, `compat.constant_of` and `compat.identity_of`."""
+
+    def function(x, y):
+        shifted = lax.add(x, y)
+        name, operands, params = compat.equation_of(lax.slice(shifted, (1,), (3,)))
+        assert name == "slice" and params["start_indices"] == (1,)
+        assert compat.identity_of(operands[0]) == compat.identity_of(shifted) != compat.identity_of(x)
+        name, operands, _ = compat.equation_of(shifted)
+        assert name == "add" and [compat.identity_of(v) for v in operands] == list(map(compat.identity_of, (x, y)))
+        assert compat.equation_of(x)[0] == "" and compat.constant_of(x) is None
+
+        def inside(v):  # a value of the outer trace is a constant here
+            product = lax.mul(v, shifted)
+            assert compat.identity_of(compat.equation_of(product)[1][1]) == compat.identity_of(shifted)
+            return product
+
+        return wrapped(inside)(x)
+
+    jax.make_jaxpr(function)(X, X)
+    np.testing.assert_array_equal(compat.constant_of(X), X)
+    np.testing.assert_array_equal(compat.constant_of(jnp.asarray(X)), X)
+
+
+def test_dim_terms():
+    n, m = jax.export.symbolic_shape("n, m")
+    assert compat.dim_terms(n) == ((1, (("n", 1),)),)
+    assert compat.dim_terms(3 * n**2 * m - 2 * m + 5) == ((3, (("m", 1), ("n", 2))), (-2, (("m", 1),)), (5, ()))
+    for dim, name, operand, number in (
+        ((n + 1) // 2, "floordiv", n + 1, 2),
+        (n % 3, "mod", n, 3),
+        (compat.max_dim(n - 2, 0), "max", n - 2, 0),
+        (compat.min_dim(n, 9), "min", n, 9),
+    ):
+        assert compat.dim_terms(dim) == ((1, (((name, operand, number), 1),)),)
+
+
+def test_inconclusive_comparison_under_whole_tracebacks():
+    """Outside of a trace, the first needs the second."""
+    n, m = jax.export.symbolic_shape("n, m")
+    for comparison, expected in (
+        (lambda: n >= 5, (n, 5)),
+        (lambda: n < m, (n, m)),
+        (lambda: n <= 7, (7, n)),
+        (lambda: m > n + 1, (n + 1, m)),
+    ):
+        with pytest.raises(compat.InconclusiveDimensionOperation) as failed:
+            comparison()
+        assert compat.inconclusive_comparison(failed.value) == expected
+    assert compat.inconclusive_comparison(ValueError("comparison 'n' >= '5' is inconclusive")) is None
+    before = jax.config.jax_traceback_filtering
+    with pytest.raises(compat.InconclusiveDimensionOperation) as failed, compat.whole_tracebacks():
+        jax.export.export(jax.jit(lambda x: jnp.zeros(x.shape[0] - 4)))(jax.ShapeDtypeStruct((n,), np.float32))
+    assert compat.inconclusive_comparison(failed.value) == (n - 4, 0)
+    assert jax.config.jax_traceback_filtering == before

@@ -145,7 +145,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     whole = path.read_bytes()
     for damaged in (b"", whole[:20], whole[:-1], b"\xff" * 64):
         path.write_bytes(damaged)
-        with pytest.raises(CheckpointError, match="damaged"):
+        with pytest.raises(CheckpointError, match=r"cannot be read|contradicts itself"):
             CheckpointFile(tmp_path).restore({"w": np.zeros(3, np.float32)})
 
 

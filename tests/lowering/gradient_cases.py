@@ -16,7 +16,7 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 
 X = np.array([0.3, -0.2, 1.7], np.float32)
-SAME, REFUSED, NONE, UNSAVED = "same", "refused", "-", "TensorFlow cannot save it"
+SAME, REFUSED, NONE, UNSAVED = "same", "raises", "-", "TensorFlow cannot save it"
 
 
 @dataclasses.dataclass(frozen=True)

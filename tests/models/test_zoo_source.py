@@ -105,7 +105,7 @@ def disagreements(member, folder):
             stack.enter_context(tf2jax.override_config(option, value))
         function, args, variables = member.make()
         converted = tf2jax.convert(function, *specs_of(args, member.any_batch))
-        report = tf2jax.export_functions({"model": converted}, folder / "source", stablehlo=False)
+        report = tf2jax.export_functions({"model": converted}, folder / "source", stablehlo=False, random="tensorflow")
         assert not report.warnings
         values, gradients = by_tensorflow(function, args, variables, member.gradients)
         names = names_of(variables)[0]

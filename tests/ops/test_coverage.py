@@ -11,7 +11,7 @@ import tf2jax_lite
 from tf2jax_lite import coverage, lowering
 from tf2jax_lite.errors import UnsupportedOpsError
 from tf2jax_lite.lowering.planning.plan import INERT
-from tf2jax_lite.ops.unsupported import UNSUPPORTED
+from tf2jax_lite.support.op_traits import UNSUPPORTED
 
 HERE = Path(__file__).parent
 REGISTERED = lowering.known_ops()

@@ -12,7 +12,7 @@ from tensorflow.python.framework import function as tf_function
 import tf2jax_lite as tf2jax
 from tf2jax_lite import lowering
 from tf2jax_lite.errors import UnsupportedOpsError
-from tf2jax_lite.ops.removable import REMOVABLE
+from tf2jax_lite.support.op_traits import REMOVABLE
 
 SPEC = tf.TensorSpec([], tf.int64)
 

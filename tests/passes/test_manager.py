@@ -14,7 +14,7 @@ from tf2jax_lite.errors import ConfigError
 from tf2jax_lite.passes import manager
 from tf2jax_lite.passes.manager import NAMES, PASSES, REQUIRED, run_passes
 from tf2jax_lite.pipeline.convert import graph_of
-from tf2jax_lite.support.config import Config
+from tf2jax_lite.support.config import Config, current_config
 
 ROOT = Path(__file__).parent.parent.parent
 X = np.float32([1.0, 3.0, 2.0])
@@ -59,7 +59,7 @@ def ran(monkeypatch):
             names.append(entry.name)
             return graph
 
-        return manager.Pass(entry.name, run, entry.effect, entry.reason, entry.required)
+        return entry._replace(run=run)
 
     monkeypatch.setattr(manager, "PASSES", tuple(map(recording, PASSES)))
     return names
@@ -80,13 +80,15 @@ def test_only_names_a_subset(ran):
 
 
 def test_passes_left_out_are_skipped(ran):
-    run_passes(_graph(), Config(passes="-cse, -fold_clamps"))
+    with tf2jax_lite.override_config("passes", "-cse, -fold_clamps"):
+        run_passes(_graph(), current_config())
     assert ran == [entry.name for entry in PASSES if entry.name not in ("cse", "fold_clamps")]
 
 
 @pytest.mark.parametrize(("value", "optional"), [("none", []), ("cse", ["cse"])])
 def test_required_passes_always_run(ran, value, optional):
-    run_passes(_graph(), Config(passes=value))
+    with tf2jax_lite.override_config("passes", value):
+        run_passes(_graph(), current_config())
     assert ran == [entry.name for entry in PASSES if entry.required or entry.name in optional]
 
 
@@ -96,7 +98,7 @@ def test_required_passes_always_run(ran, value, optional):
 )
 def test_leaving_out_an_unknown_or_required_pass_raises(names, message):
     with pytest.raises(ConfigError, match=message):
-        run_passes(_graph(), Config(passes=names))
+        tf2jax_lite.update_config("passes", names)
 
 
 def _stacked(x):

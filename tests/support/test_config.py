@@ -18,13 +18,11 @@ def test_bad_options_raise(name, value):
         tf2jax_lite.update_config(name, value)
 
 
-LISTS = {"passes": "cse", "plan_rewrites": "dilated_conv", "scan_optimizations": "drop_unit_axes"}
-LISTS["xla_cpu_rules"] = "winograd"
+LISTS = [("passes", "cse"), ("passes", "dilated_conv"), ("passes", "drop_unit_axes"), ("xla_cpu_rules", "winograd")]
 
 
-@pytest.mark.parametrize("option", LISTS)
-def test_options_that_choose_names_take_the_same_values(option):
-    name = LISTS[option]
+@pytest.mark.parametrize(("option", "name"), LISTS)
+def test_options_that_choose_names_take_the_same_values(option, name):
 
     def found(value):
         with tf2jax_lite.override_config(option, value):

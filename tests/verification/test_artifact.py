@@ -58,10 +58,10 @@ def test_other_params_are_noticed(artifact, tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_an_artifact_of_another_model(artifact, tmp_path):
-    """Nothing would be compared, which is no agreement; the earlier keyword works."""
+    """Nothing would be compared, which is no agreement."""
     keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]).save(tmp_path / "model.keras")
     with pytest.raises(InputError, match="has none of the functions repeat"):
-        tf2jax.verify(models.TESTDATA / "tf_module", artefact=artifact, signatures=["repeat"])
+        tf2jax.verify(models.TESTDATA / "tf_module", artifact=artifact, signatures=["repeat"])
     other = {"other": tf2jax.convert_saved_model(models.TESTDATA / "tf_module", "serving_default")}
     tf2jax.export_functions(other, tmp_path / "out", platforms=["cpu"])
     with pytest.raises(InputError, match="it has other"):
@@ -74,10 +74,12 @@ def test_seeds_that_keras_redraws(tmp_path):
     layers = [keras.layers.Dense(8), keras.layers.Dropout(0.5), keras.layers.Dropout(0.5), keras.layers.Dense(2)]
     keras.Sequential([keras.Input((4,)), *layers]).save(tmp_path / "model.keras")
     functions = convert_file(tmp_path / "model.keras", train=True)
-    tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"])
-    result = tf2jax.verify(tmp_path / "model.keras", tmp_path / "out", train=True, bisect=False)
-    assert result.ok, [(s.error, [o for o in s.outputs if not o.ok]) for s in result.signatures]
-    assert any(o.against == "stablehlo" and o.kind == "result" for s in result.signatures for o in s.outputs)
+    for random in ("tensorflow", "jax"):
+        tf2jax.export_functions(functions, tmp_path / random, platforms=["cpu"], random=random)
+        result = tf2jax.verify(tmp_path / "model.keras", tmp_path / random, train=True, bisect=False)
+        assert result.ok, [(s.error, [o for o in s.outputs if not o.ok]) for s in result.signatures]
+        found = [o for s in result.signatures for o in s.outputs if o.against == "stablehlo" and o.kind == "result"]
+        assert found and any("draws random numbers" in o.note for o in found) == (random == "jax")
 
 
 @pytest.mark.full

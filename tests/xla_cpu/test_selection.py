@@ -91,11 +91,11 @@ def test_names_and_reasons():
 
 def test_values_of_the_option():
     for value, expected in ((True, None), ("all", None), (False, frozenset()), ("none", frozenset())):
-        assert catalog.selection(value, 7) == expected
-    assert catalog.selection(["winograd", "pointwise"], 7) == {"winograd", "pointwise"}
-    assert catalog.selection("winograd, pointwise", 7) == {"winograd", "pointwise"}
-    assert catalog.selection("-winograd", 7) == catalog.NAMES - {"winograd"}
-    assert catalog.selection("auto", 7) == 7
+        assert catalog.selection(value) == expected
+    assert catalog.selection(["winograd", "pointwise"]) == {"winograd", "pointwise"}
+    assert catalog.selection("winograd, pointwise") == {"winograd", "pointwise"}
+    assert catalog.selection("-winograd") == catalog.NAMES - {"winograd"}
+    assert catalog.selection("auto") == 100 and catalog.selection("auto:7") == 7
     for value, message in (
         ({"winogard"}, "Did you mean 'winograd'"),
         ("winograd,-pointwise", "all or none"),
@@ -141,11 +141,10 @@ def test_auto_is_captured_with_the_calls():
     x, w = np.ones((2, 6, 6, 4), np.float32), np.ones((3, 3, 4, 1), np.float32)
     graph = tf.function(lambda x, w: tf.nn.depthwise_conv2d(x, w, (1, 1, 1, 1), "SAME"))
     found = []
-    with tf2jax_lite.override_config("xla_cpu_rules", "auto"):
-        assert tf2jax_lite.get_config("xla_cpu_rules") == "auto"
-        for calls in (1, 1_000_000):
-            with tf2jax_lite.override_config("expected_calls", calls):
-                found.append(tf2jax_lite.convert_functional(graph, tf.TensorSpec(x.shape), tf.TensorSpec(w.shape)))
+    for value in ("auto:1", "auto:1000000"):
+        with tf2jax_lite.override_config("xla_cpu_rules", value):
+            assert tf2jax_lite.get_config("xla_cpu_rules") == value
+            found.append(tf2jax_lite.convert_functional(graph, tf.TensorSpec(x.shape), tf.TensorSpec(w.shape)))
     counts = [_convolutions(fn, x, w) for fn in found]
     counts += [_convolutions(jax.grad(lambda x, fn=fn: jnp.sum(fn(x, w) ** 2)), x) for fn in found]
     assert counts == [1, 0, 2, 0]

@@ -48,7 +48,7 @@ def check_domains(examples: Mapping[str, Any], key: str, where: str, count: int 
       DataError: the array is missing, or has other values than integers from 0 to ``count - 1``.
     """
     if key not in examples:
-        raise DataError(f"{where}: no array {key!r} of the examples' domains among {sorted(examples)} (--domain-key)")
+        raise DataError(f"{where}: no array {key!r} of the examples' domains among {sorted(examples)} (domain_key=)")
     found = np.asarray(examples[key])
     limit = MAX_DOMAINS if count is None else count
     if found.dtype.kind not in "iu" or found.ndim != 1 or (found.size and (found.min() < 0 or found.max() >= limit)):

@@ -12,8 +12,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from tf2jax_lite.artifacts.options import ConvertOptions
-from tf2jax_lite.export.artifact import ExportReport, check_framework, export_functions
+from tf2jax_lite.export.artifact import ExportReport, check_framework, check_random, export_functions
 from tf2jax_lite.export.atomic_dir import refuse_existing
+from tf2jax_lite.export.params_file import require_orbax
 from tf2jax_lite.pipeline.model_files import convert_file
 from tf2jax_lite.support.config import override_config
 from tf2jax_lite.support.errors import InputError
@@ -51,6 +52,9 @@ def convert_model(
     """
     refuse_existing(out, overwrite=options.overwrite)
     check_framework(options.framework, scan_layers=options.scan_layers)
+    if options.checkpoint:
+        require_orbax()
+    check_random(options.random)
     target, chosen, shapes = _dtype(options.dtype), _settings(options.settings), _shapes(options.shapes)
     left_out: dict[str, Exception] | None = None if options.signatures or options.train else {}
     if target is not None and target.name == "bfloat16":

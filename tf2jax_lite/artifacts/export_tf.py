@@ -65,6 +65,9 @@ def export_to_tf(
       InvalidModelError: the original cannot be read.
       InputError: the original is not known, or takes no tags.
       MissingLibraryError: TensorFlow is not installed.
+
+    Example:
+      >>> report = tf2jax.export_to_tf("TUNED", "SAVED_MODEL")
     """
     require_tensorflow()
     folder, out = Path(artifact), Path(saved_model_dir)
@@ -73,7 +76,7 @@ def export_to_tf(
     if out.exists():
         raise ExportError(f"{out} exists; choose another name")
     if tags and not source.is_dir():
-        raise InputError("--tag goes with SavedModels")
+        raise InputError("only SavedModels take tags=")
     params = {
         str(name): np.asarray(value)
         for name, value in read_params(folder, metadata).items()
@@ -93,10 +96,10 @@ def export_to_tf(
 def _original(folder: Path, metadata: Mapping[str, Any], model: str | Path | None) -> Path:
     recorded = (metadata.get("options") or {}).get("model")
     if model is None and recorded is None:
-        raise InputError(f"{folder} does not say which model it came from; give its path (--model).")
+        raise InputError(f"{folder} does not say which model it came from; give its path (model=).")
     source = Path(model if model is not None else str(recorded))
     if not source.exists():
-        hint = "" if model is not None else " (it is the path recorded at conversion; give another with --model)"
+        hint = "" if model is not None else " (it is the path recorded at conversion; give another with model=)"
         raise InvalidModelError(f"{source}: no such file or directory{hint}")
     return source
 
@@ -127,10 +130,10 @@ def _saved_model(
     from tf2jax_lite.frontend.runtime import write_back
     from tf2jax_lite.frontend.saved import meta_graph, saved_model
 
-    proto = saved_model.meta_graph(source, tags)
-    if meta_graph.is_tf1(proto):
-        return _tf1_saved_model(source, out, params, proto)
-    restored = saved_model.load(source, tags)
+    model = saved_model.SavedModel(source, tags)
+    if meta_graph.is_tf1(model.meta_graph):
+        return _tf1_saved_model(source, out, params, model.meta_graph)
+    restored = model.load()
     functions = {name: saved_model.signature(restored, name, source) for name in signatures}
     variables = _variables(functions, params, source)
     values = {name: write_back.fitting(variables[name], value, name) for name, value in params.items()}

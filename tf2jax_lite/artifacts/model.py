@@ -93,7 +93,7 @@ class TrainableModel:
         found = dict(arrays)
         for target in self.targets:
             if target not in found:
-                fix = "targets have their output's name" if self.outputs else "name them with --label"
+                fix = "targets have their output's name" if self.outputs else "name them with label="
                 raise InputError(f"{where}: no targets {target!r} among {sorted(found)}; {fix}.")
         others = [name for name in found if name not in self.targets and name not in beside]
         if len(self.inputs) == 1 and len(others) == 1:
@@ -134,7 +134,7 @@ class TrainableModel:
         if not (low >= 0 and high < classes):
             raise InputError(
                 f"{where}: the targets {name!r} go from {low} to {high}, and the model has {classes} classes, 0 to "
-                f"{classes - 1}. Targets of padding that do not count are named by ignore_label."
+                f"{classes - 1}. Targets of padding that do not count are named by ignore_label=."
             )
 
 
@@ -238,7 +238,7 @@ def trainable_model(
     pairs = _loaded(folder, entries, trained, evaluated, options)
     for name in tasks:
         if name in inputs:
-            raise InputError(f"{folder}: {name!r} is an input of the model; name the targets otherwise (--label).")
+            raise InputError(f"{folder}: {name!r} is an input of the model; name the targets otherwise (label=).")
     missing = [i["name"] for i in entries[trained]["inputs"] if i["name"] not in inputs]
     if missing:
         raise InputError(f"{folder}: {trained!r} takes {missing}, which {evaluated!r} does not.")
@@ -292,9 +292,7 @@ def _loaded(
     if trained != evaluated:
         training = load(folder, trained, backend=options.backend, verify_hashes=False)
     if options.backend == "stablehlo" and not entries[trained].get("differentiable", True):
-        raise InputError(
-            f"{folder}: the function {trained!r} has no derivative in StableHLO; try the source (--backend)."
-        )
+        raise InputError(f"{folder}: the function {trained!r} has no derivative in StableHLO; try backend='source'.")
     return [training, evaluation]
 
 
@@ -338,7 +336,7 @@ def _by_name(fn: LoadedFunction, output: str | None, outputs: Sequence[str]) -> 
         if output is None and len(found) == 1:
             return next(iter(found.values()))
         if output is None or output not in found:
-            raise InputError(f"the model's results are {sorted(found)}; choose one with --output, not {output!r}.")
+            raise InputError(f"the model's results are {sorted(found)}; choose one with output=, not {output!r}.")
         return found[output]
 
     def call(params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:
@@ -357,10 +355,10 @@ def _frozen(params: Mapping[str, Any], freeze: Sequence[str]) -> dict[str, Any]:
     try:
         patterns = [re.compile(p) for p in freeze]
     except re.error as error:
-        raise InputError(f"--freeze takes regular expressions: {error}") from error
+        raise InputError(f"freeze= takes regular expressions: {error}") from error
     for pattern in patterns:
         if not any(pattern.search(name) for name in params):
-            raise InputError(f"--freeze: no param's name has {pattern.pattern!r}; there are {sorted(params)[:20]}")
+            raise InputError(f"freeze=: no param's name has {pattern.pattern!r}; there are {sorted(params)[:20]}")
     return {
         VariableName(name, getattr(name, "trainable", False) and not any(p.search(name) for p in patterns)): value
         for name, value in params.items()

@@ -153,7 +153,9 @@ class FederateOptions(ModelOptions):
         metavar="NAME=VALUE",
         panel=_AGGREGATION,
     )
-    noise_multiplier: float | None = option(None, "Of dp.", least=0, identity="always", panel=_AGGREGATION)
+    noise_multiplier: float | None = option(
+        None, "Of dp: noise in clipping norms.", least=0, identity="always", panel=_AGGREGATION
+    )
     clip_norm: float | None = option(
         None, "Scale clients' updates down to this norm.", identity="always", panel=_AGGREGATION
     )

@@ -16,7 +16,15 @@ from tf2jax_lite.support.errors import ArgumentError, InputError
 
 from .binding import Binder, Bound
 from .coercion import is_key
-from .structures import OutputRef, TensorArgument, by_name, describe, iter_arguments, map_structure
+from .structures import (
+    OutputRef,
+    TensorArgument,
+    by_name,
+    describe,
+    iter_arguments,
+    map_structure,
+    with_objects,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,4 +196,5 @@ class Interface:
 
     def results(self, flat: Sequence[Any]) -> Any:
         """Return flat results in the function's result structure."""
-        return map_structure(lambda leaf: flat[leaf.index] if isinstance(leaf, OutputRef) else leaf, self.outputs)
+        nested = map_structure(lambda leaf: flat[leaf.index] if isinstance(leaf, OutputRef) else leaf, self.outputs)
+        return with_objects(nested)

@@ -16,6 +16,11 @@ class Variable(np.ndarray):
     Attributes:
       trainable: whether TensorFlow trains the variable.
       name: the variable's name.
+
+    Example:
+      >>> weights = tf2jax.Variable(np.zeros(2), trainable=True, name="weights")
+      >>> weights.assign(np.ones(2)).trainable
+      True
     """
 
     trainable: bool = False
@@ -50,6 +55,11 @@ class VariableName(str):
 
     Attributes:
       trainable: whether TensorFlow trains the variable.
+
+    Example:
+      >>> name = tf2jax.VariableName("weights", trainable=True)
+      >>> tf2jax.split_params({name: np.zeros(2)})
+      ({'weights': array([0., 0.])}, {})
     """
 
     trainable: bool
@@ -81,6 +91,10 @@ def split_params(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
     Raises:
       InputError: neither the key nor the value of a param has the flag.
+
+    Example:
+      >>> trainable, other = tf2jax.split_params(params)
+      >>> optimizer_state = optax.adam(1e-3).init(trainable)
     """
     unknown = [str(name) for name, value in params.items() if is_trainable(name, value) is None]
     if unknown:
@@ -98,6 +112,11 @@ def merge_params(*parts: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
       InputError: a variable is in more than one part.
+
+    Example:
+      >>> trainable, other = tf2jax.split_params(params)
+      >>> loss = lambda trainable: jax_fn(tf2jax.merge_params(trainable, other), x)[0].sum()
+      >>> grads = jax.grad(loss)(trainable)
     """
     merged: dict[str, Any] = {}
     for part in parts:
@@ -120,6 +139,10 @@ def nest_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
       Nested dicts; `flatten_params` is the inverse.
+
+    Example:
+      >>> tf2jax.nest_params({"encoder/kernel": 1, "encoder/bias": 2})
+      {'encoder': {'kernel': 1, 'bias': 2}}
     """
     nested: dict[str, Any] = {}
     for name, value in params.items():
@@ -142,6 +165,10 @@ def flatten_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
       InputError: two arrays have the same name.
+
+    Example:
+      >>> tf2jax.flatten_params({"encoder": {"kernel": 1, "bias": 2}})
+      {'encoder/kernel': 1, 'encoder/bias': 2}
     """
     flat: dict[str, Any] = {}
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+import tree
 
 from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.errors import InputError
@@ -61,34 +64,117 @@ class OutputRef:
     index: int
 
 
-def map_structure(fn: Callable[[Any], Any], structure: Any) -> Any:
-    """Apply ``fn`` to the leaves of nested containers, keeping their types.
+def traverse(visit: Callable[[Any], Any], structure: Any) -> Any:
+    """Rebuild a structure top down, with the parts that ``visit`` returns.
 
-    Anything else is a leaf: None, and literals such as ``range(3)``. Libraries differ: ``jax.tree.map`` and dm-tree
-    refuse dicts whose keys have no order, such as ``{1: x, "a": y}``; dm-tree cannot rebuild a range, nor an attrs
-    object with a field that its constructor does not take.
+    Where it returns None, dm-tree rebuilds a container of its type from its parts, visited in TensorFlow's order. What
+    dm-tree cannot rebuild stands here: dicts whose keys have no order, such as ``{1: x, "a": y}``, and ranges, whose
+    constructor takes no items. Objects of attrs classes, whose constructor may not take each field, are `Record`s.
+
+    Args:
+      visit: takes each part; ``tree.MAP_TO_NONE`` as its result stands for None.
+      structure: the structure.
     """
-    if isinstance(structure, Mapping):
-        items = [(key, map_structure(fn, item)) for key, item in structure.items()]
-        return type(structure)(items) if isinstance(structure, dict) else dict(items)
-    if is_namedtuple(structure):
-        return type(structure)(*(map_structure(fn, item) for item in structure))
-    if isinstance(structure, (list, tuple)):
-        return type(structure)(map_structure(fn, item) for item in structure)
-    return fn(structure)
+
+    def visited(part: Any) -> Any:
+        found = visit(part)
+        if found is None and isinstance(part, Mapping) and sorted_keys(part) is None:
+            return {key: traverse(visit, item) for key, item in part.items()}
+        return part if found is None and isinstance(part, range) else found
+
+    return tree.traverse(visited, structure)
+
+
+def sorted_keys(mapping: Mapping[Any, Any]) -> list[Any] | None:
+    """Return a mapping's sorted keys, or None if they have no order."""
+    try:
+        return sorted(mapping)
+    except TypeError:
+        return None
+
+
+def is_leaf(structure: Any) -> bool:
+    """Return whether a value is a tensor, None or a literal such as ``range(3)``."""
+    return isinstance(structure, range) or not tree.is_nested(structure)
+
+
+def map_structure(fn: Callable[[Any], Any], structure: Any) -> Any:
+    """Apply ``fn`` to the leaves of nested containers, keeping their types."""
+
+    def visit(part: Any) -> Any:
+        if not is_leaf(part):
+            return None
+        found = fn(part)
+        return tree.MAP_TO_NONE if found is None else found
+
+    return traverse(visit, structure)
 
 
 def walk(structure: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yield the leaves that `map_structure` visits, after their keys and positions."""
-    if isinstance(structure, Mapping):
-        items: Any = structure.items()
-    elif isinstance(structure, (list, tuple)):
-        items = enumerate(structure)
-    else:
+    """Yield the leaves that `map_structure` visits, after their keys and positions.
+
+    Items of mappings come in the order of insertion, which users see: that of names of arguments.
+    """
+    if is_leaf(structure):
         yield path, structure
         return
-    for key, item in items:
+    if hasattr(structure, "__attrs_attrs__"):
+        structure = {attribute.name: getattr(structure, attribute.name) for attribute in structure.__attrs_attrs__}
+    for key, item in structure.items() if isinstance(structure, Mapping) else enumerate(structure):
         yield from walk(item, (*path, key))
+
+
+class Record(tuple):
+    """Base of named tuples that stand for objects, such as those of attrs classes.
+
+    Attributes:
+      kind: the class; None if objects do not come back as results.
+    """
+
+    __slots__ = ()
+    kind: type | None = None
+
+
+@functools.lru_cache(maxsize=256)
+def record_type(name: str, fields: tuple[str, ...], kind: type | None = None) -> Any:
+    """Return a class of named tuples that are `Record`s."""
+    fields_only = collections.namedtuple(name, fields, rename=True)
+    return type(name, (fields_only, Record), {"__slots__": (), "kind": kind})
+
+
+def with_objects(structure: Any) -> Any:
+    """Return results with objects of attrs classes in place of their records.
+
+    JAX has to see into them, as they may leave `jax.jit`: a class that is no pytree becomes one.
+    """
+
+    def visit(part: Any) -> Any:
+        kind = part.kind if isinstance(part, Record) else None
+        return None if kind is None else _attrs_object(kind, list(map(with_objects, part)))
+
+    return traverse(visit, structure)
+
+
+def _attrs_object(kind: type, values: Sequence[Any]) -> Any:
+    names = [attribute.name for attribute in kind.__attrs_attrs__]  # type: ignore[attr-defined]
+    try:
+        found = kind(**dict(zip(names, values, strict=True)))
+    except Exception:  # it does not take a field, or converts values to tensors
+        found = _with_fields(kind, names, values)
+    if jax.tree_util.treedef_is_leaf(jax.tree.structure(found)):
+        jax.tree_util.register_pytree_node(
+            kind,
+            lambda item: ([getattr(item, name) for name in names], None),
+            lambda _, items: _with_fields(kind, names, items),
+        )
+    return found
+
+
+def _with_fields(kind: type, names: Sequence[str], values: Iterable[Any]) -> Any:
+    found = object.__new__(kind)
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(found, name, value)  # also if it is frozen
+    return found
 
 
 def by_name(structure: Any, wanted: Callable[[Any], bool]) -> dict[str, Any]:

@@ -86,6 +86,9 @@ def tabulate(params: Mapping[str, Any], depth: int | None = None) -> ParamsTable
 
     Raises:
       InputError: ``depth`` is not positive, or a param is not an array.
+
+    Example:
+      >>> print(tf2jax.tabulate(params))  # doctest: +SKIP
     """
     if depth is not None and depth < 1:
         raise InputError(f"depth is at least 1, got {depth}.")

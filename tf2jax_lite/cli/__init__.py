@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from .child import in_child
-from .quiet import open_streams
+from .quiet import DEFAULTS, open_streams
 
 __all__ = ["main"]
 
@@ -81,8 +81,8 @@ def main() -> None:
     """Run the command line; errors in the user's input are one line and exit code 2."""
     open_streams()
     # TensorFlow reads this once, when it is first imported: drop its start-up messages.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    for name in ("TF_CPP_MIN_LOG_LEVEL", "GRPC_VERBOSITY"):
+        os.environ.setdefault(name, DEFAULTS[name])
     import typer
 
     from tf2jax_lite.support.errors import Tf2JaxError, entry_address
@@ -109,7 +109,8 @@ def main() -> None:
             if logging.getLogger("tf2jax_lite").isEnabledFor(logging.INFO):  # --verbose
                 traceback.print_exc()
             if isinstance(error, Tf2JaxError):
-                refuse(_with_link(for_shell(str(error)), entry_address(type(error))))
+                command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+                refuse(_with_link(for_shell(str(error), command), entry_address(type(error))))
             if isinstance(error, (RecursionError, MemoryError)):
                 too_deep = isinstance(error, RecursionError)
                 problem = "is nested too deeply" if too_deep else "needs more memory than available"

@@ -6,7 +6,7 @@ This keeps ``--help`` fast.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -19,6 +19,7 @@ from . import export_tf as _export_tf  # noqa: F401  (registers its command)
 from . import federate as _federate  # noqa: F401  (registers its command)
 from . import finetune as _finetune  # noqa: F401  (registers its commands)
 from . import verify as _verify  # noqa: F401  (registers its command)
+from .advice import for_shell
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
     GRAPHS,
@@ -57,7 +58,10 @@ def inspect(
     modules: Import = None,
     as_json: Json = False,
 ) -> None:
-    """Show the model's kind, signatures, variables and ops, and whether it converts."""
+    """Show the model's kind, signatures, variables and ops, and whether it converts.
+
+    The exit code is 1 if it does not.
+    """
     from tf2jax_lite.pipeline.model_paths import KERAS_SUFFIXES
 
     if model.suffix in KERAS_SUFFIXES:  # other files are read without it
@@ -74,7 +78,15 @@ def inspect(
         write_file(html, html_description(found).encode("utf-8", "replace"))
     if as_json:
         print_json(found.as_json())
-        return
+    else:
+        _print_description(found)
+        if html is not None:
+            console.print(f"page: {html}", highlight=False, soft_wrap=True)
+    if not found.supported:
+        raise typer.Exit(1)
+
+
+def _print_description(found: Any) -> None:
     console.print(styled((found.path, "bold")), highlight=False)
     tags = f"; tags {found.tags}" if found.tags else ""
     console.print(f"{found.kind}, TensorFlow {found.tensorflow_version or 'unknown'}{tags}")
@@ -91,7 +103,8 @@ def inspect(
         )
         console.print(f"ops: {histogram}", highlight=False)
         for op, nodes in signature.unsupported.items():
-            console.print(styled(("unsupported", "red"), f" {op}: {', '.join(nodes)}"), highlight=False)
+            listed = for_shell(", ".join(nodes), "inspect")
+            console.print(styled(("unsupported", "red"), f" {op}: {listed}"), highlight=False)
     if not found.signatures:
         console.print("no signatures")
     noun = "weights" if found.kind == "frozen GraphDef" else "variables"
@@ -104,8 +117,6 @@ def inspect(
         console.print(table)
     verdict = ("every op is supported", "green") if found.supported else ("some ops are not supported", "red")
     console.print(styled(verdict))
-    if html is not None:
-        console.print(f"page: {html}", highlight=False, soft_wrap=True)
 
 
 @app.command()

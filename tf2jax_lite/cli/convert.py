@@ -108,6 +108,30 @@ def _print_cut(name: str, cut: dict[str, Any]) -> None:
 
 
 @app.command()
+def update(
+    artifact: Annotated[Path, typer.Argument(metavar="DIR", help="An artifact whose model.py was edited.")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check an artifact's edited model.py, and write the files that depend on it.
+
+    These are StableHLO and metadata. The source runs: only for source that you trust. TensorFlow is not needed.
+    """
+    from tf2jax_lite.export.edited import update_artifact
+    from tf2jax_lite.support.extras import require_device
+
+    require_device()
+    with steps(not (quiet or as_json)) as (step, _):
+        report = update_artifact(artifact, progress=step)
+    if as_json:
+        print_json({"path": report.path, "signatures": report.signatures, "warnings": report.warnings})
+    elif not quiet:
+        console.print(styled((artifact, "bold"), f": {', '.join(report.signatures)}; {report.parameters:,} parameters"))
+        for warning in report.warnings:
+            console.print(styled(("warning", "yellow"), f" {warning}"), highlight=False)
+
+
+@app.command()
 def run(
     artifact: Annotated[Path, typer.Argument(metavar="DIR", help="An artifact that convert wrote.")],
     inputs: Annotated[Path, typer.Option("--input", help="An .npz with arrays by input name.")],
@@ -135,6 +159,8 @@ def run(
     require_device()
     if not -(2**63) <= seed < 2**63:
         raise InputError(f"--seed is a 64-bit integer, not {seed}")
+    if output.suffix not in ("", ".npz"):
+        raise InputError(f"{output}: --output writes an .npz, not a {output.suffix} file; name it so.")
     with limits(max_input_bytes=max_input_bytes):
         arrays = read_npz(inputs)
     results = run_artifact(artifact, arrays, signature=signature, backend=backend, seed=seed, cache=cache)

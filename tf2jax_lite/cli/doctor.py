@@ -15,7 +15,7 @@ from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.support.extras import require_device
 from tf2jax_lite.version import installed_version
 
-from .quiet import import_tensorflow, quiet_stderr
+from .quiet import DEFAULTS, import_tensorflow, quiet_stderr
 from .shared import Json, app, console, print_json, styled
 
 _LIBRARIES = ("jax", "jaxlib", "numpy", "optax", "protobuf", "safetensors", "tensorflow", "keras", "tf_keras")
@@ -60,7 +60,8 @@ def environment() -> dict[str, Any]:
     Returns:
       A dict of ``versions`` (None: not installed), ``jax`` (``devices`` and ``x64``, or ``error``), ``tensorflow`` (the
       ``gpus`` that it sees, or ``error``; None without TensorFlow), ``extras`` (the missing distributions of each) and
-      ``variables`` (those of the environment that JAX and TensorFlow read).
+      ``variables`` (those of the environment that JAX and TensorFlow read,
+      but the defaults of these commands).
     """
     versions: dict[str, str | None] = {
         "tf2jax-lite": installed_version(),
@@ -73,7 +74,11 @@ def environment() -> dict[str, Any]:
         "jax": _jax(),
         "tensorflow": _tensorflow() if versions["tensorflow"] else None,
         "extras": _extras(),
-        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)},
+        "variables": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(_VARIABLES) and DEFAULTS.get(name) != value
+        },
     }
 
 

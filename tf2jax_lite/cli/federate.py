@@ -38,7 +38,7 @@ class _Bar:
 
     def __init__(self, bar: Progress, unit: str, total: int):
         self._bar, self._unit = bar, unit
-        self._task = bar.add_task("", total=total, rate="")
+        self._task = bar.add_task("compiling", total=total, rate="")
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Show a record's number, losses and accuracies."""
@@ -102,7 +102,7 @@ def finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
         )
     elif not quiet:
         kind = "logits" if report.from_logits else "probabilities"
-        text = f": trained {report.signatures[0]}; predictions are treated as {kind}"
+        text = f": trained by the function {report.signatures[0]!r}, whose predictions are {kind}"
         console.print(styled((out, "bold"), text), highlight=False)
         for name, record in (("before", history.records[0]), ("after", history.records[-1])):
             if _numbers(record):
@@ -137,11 +137,13 @@ def federate(
 
     TensorFlow is not needed.
     """
+    from tf2jax_lite.export.atomic_dir import refuse_existing
     from tf2jax_lite.finetuning import federate_artifact
     from tf2jax_lite.learning.data.client_files import open_clients, read_arrays
     from tf2jax_lite.support.extras import require_device
 
     require_device()
+    refuse_existing(out, overwrite=options.overwrite)
     import_from_here([options.loss, *options.output_losses])
     with limits(max_input_bytes=max_input_bytes):
         clients = open_clients(data, client_key, split)

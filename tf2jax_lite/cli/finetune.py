@@ -72,6 +72,7 @@ def finetune(
     """
     import jax
 
+    from tf2jax_lite.export.atomic_dir import refuse_existing
     from tf2jax_lite.finetuning import finetune_artifact
     from tf2jax_lite.finetuning.callbacks import Profile
     from tf2jax_lite.finetuning.sharding import join_processes
@@ -82,6 +83,7 @@ def finetune(
     import_from_here([options.loss, *options.output_losses])
     join_processes(coordinator, num_processes, process_id)
     require_device()
+    refuse_existing(out, overwrite=options.overwrite)
     quiet = quiet or (coordinator is not None and jax.process_index() > 0)
     with limits(max_input_bytes=max_input_bytes):
         examples = open_data(data, workers=data_workers)

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 
 from tf2jax_lite.support.extras import require_tensorflow
 
+DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "ERROR", "TF_ENABLE_ONEDNN_OPTS": "0"}
+"""Environment variables that the commands set where the user has not."""
+
 sink: int | None = None
 """File descriptor that gets the dropped messages; None: the null device."""
 
@@ -64,7 +67,7 @@ def import_tensorflow() -> None:
     if sys.modules.get("tensorflow") is not None:
         return
     require_tensorflow()
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", DEFAULTS["TF_ENABLE_ONEDNN_OPTS"])
     with quiet_stderr():
         import tensorflow  # noqa: F401
 

@@ -82,6 +82,7 @@ def _print(result: Any) -> None:
             console.print(f"{signature.signature}: {note}", highlight=False)
         if signature.bisection is not None:
             _print_bisection(signature.signature, signature.bisection)
+    console.print(styled((str(result).splitlines()[-1], "green" if result.ok else "red")), highlight=False)
     if result.repro:
         console.print(f"reproduction: python {result.repro}", highlight=False, soft_wrap=True)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from tf2jax_lite import lowering
 from tf2jax_lite.ops.strings.host_evaluation import MOST_BYTES
-from tf2jax_lite.ops.unsupported import UNSUPPORTED
+from tf2jax_lite.support.op_traits import UNSUPPORTED
 
 __all__ = ["Coverage", "Entry", "coverage", "markdown"]
 

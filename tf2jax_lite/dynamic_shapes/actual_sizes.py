@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,10 +13,8 @@ from jax import lax
 from tf2jax_lite.support.errors import OpError
 
 from .bounds import is_data_dependent
-from .dim_expr import largest, names, parsed, value
+from .dim_expr import has_no_extreme_corner, largest, names_in, value
 
-# An expression is largest at a corner of its variables' ranges; there are 2 ** n corners.
-_MAX_VARIABLES = 10
 _SAMPLE = 1000  # a size
 
 
@@ -73,20 +70,19 @@ class Sizes:
         """
         if not is_data_dependent(dim):
             return dim
-        tree = parsed(str(dim))
-        found = sorted(names(tree) - self._others.keys())
+        found = sorted(names_in(dim) - self._others.keys())
         known = {name: self._bounds[name] for name in found if name in self._bounds}
         bound = None
-        if names(tree) == known.keys() and all(isinstance(v, int) for v in known.values()):
-            bound = largest(tree, known)
+        if names_in(dim) == known.keys() and all(isinstance(v, int) for v in known.values()):
+            bound = largest(dim, known)
         elif len(known) == len(found):
-            bound = self._with_others(tree, found)
+            bound = self._with_others(dim, found)
         if bound is None:
             raise OpError(f"the dimension {dim} has no known upper bound")
         return max(0, bound) if isinstance(bound, int) else bound
 
-    def _with_others(self, tree: ast.expr, found: Sequence[str]) -> Any:
-        if "mod" in ast.unparse(tree) or len(found) > _MAX_VARIABLES:
+    def _with_others(self, dim: Any, found: Sequence[str]) -> Any:
+        if has_no_extreme_corner(dim):
             return None
         # The corner of the maximum does not depend on the values of the others: a sample of those finds it.
         sizes = dict.fromkeys(self._others, _SAMPLE)
@@ -94,20 +90,20 @@ class Sizes:
 
         def sampled(corner: Mapping[str, bool]) -> int:
             samples = {name: self._sampled(self._bounds[name]) if high else 1 for name, high in corner.items()}
-            return int(value(tree, sizes | samples))
+            return int(value(dim, sizes | samples))
 
         best = max(corners, key=sampled)
-        return value(tree, self._others | {name: self._bounds[name] if high else 1 for name, high in best.items()})
+        return value(dim, self._others | {name: self._bounds[name] if high else 1 for name, high in best.items()})
 
     def _sampled(self, bound: Any) -> int:
-        return bound if isinstance(bound, int) else value(parsed(str(bound)), dict.fromkeys(self._others, _SAMPLE))
+        return value(bound, dict.fromkeys(self._others, _SAMPLE))
 
     def actual(self, dim: Any) -> Any:
         """Return the run-time size of a dimension: an int, or an int32 scalar."""
         if isinstance(dim, int):
             return dim
         others = {name: jnp.asarray(value).astype(np.int32) for name, value in self._others.items()}
-        return value(parsed(str(dim)), others | self._actual)
+        return value(dim, others | self._actual)
 
     def padded_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """Return the shape with each dimension replaced by its capacity."""

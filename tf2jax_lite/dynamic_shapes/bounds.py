@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import weakref
 from typing import Any
 
@@ -12,8 +11,20 @@ from jax import export, lax
 
 from tf2jax_lite.jaxprs import compat
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.interval import Interval
 
-from .dim_expr import DYNAMIC, MAX_SAMPLED_VARIABLES, SIZES, largest, names, parsed, value
+from .dim_expr import (
+    DYNAMIC,
+    MAX_SAMPLED_VARIABLES,
+    SIZES,
+    is_linear,
+    largest,
+    names_in,
+    numbers_in,
+    operations_in,
+    value,
+    variable,
+)
 from .primitives import extend_p
 
 _MAX_ENUMERATED = 1 << 20  # values of a variable
@@ -26,22 +37,21 @@ def dim_upper_bound(dim: Any) -> int | None:
     """Return a dimension's, or a difference's, upper bound, or None."""
     if not is_data_dependent(dim):
         return dim if isinstance(dim, int) else None
-    text, known = str(dim), VARIABLE_BOUNDS.get(dim.scope, {})
-    found = names(parsed(text))
-    return _largest(text, tuple((name, known[name]) for name in sorted(found))) if found <= known.keys() else None
+    found, known = names_in(dim), VARIABLE_BOUNDS.get(dim.scope, {})
+    return _largest(dim, tuple((name, known[name]) for name in sorted(found))) if found <= known.keys() else None
 
 
 @functools.lru_cache(maxsize=4096)
-def _largest(text: str, known: tuple[tuple[str, int], ...]) -> int | None:
-    return largest(parsed(text), dict(known))
+def _largest(dim: Any, known: tuple[tuple[str, int], ...]) -> int | None:
+    return largest(dim, dict(known))
 
 
-def dim_bounds(dim: Any) -> tuple[float, float]:
-    """Return the bounds of a number or a dimension, infinite where unknown."""
+def dim_interval(dim: Any) -> Interval:
+    """Return the interval of a number or a dimension; unknown bounds are infinite."""
     if isinstance(dim, int):
-        return dim, dim
+        return Interval(dim, dim)
     lower, upper = dim_upper_bound(-dim), dim_upper_bound(dim)
-    return -np.inf if lower is None else -lower, np.inf if upper is None else upper
+    return Interval(-np.inf if lower is None else -lower, np.inf if upper is None else upper)
 
 
 def min_dim(a: Any, b: Any) -> Any:
@@ -56,29 +66,28 @@ def constant_size(dim: Any) -> Any:
 
     If n is at most 10, ``n + max(10 - n, 0)`` is 10: n values padded to ten.
     """
-    if not is_data_dependent(dim) or "max(" not in (text := str(dim)):
+    if not is_data_dependent(dim) or "max" not in operations_in(dim):
         return dim
-    tree, known = parsed(text), VARIABLE_BOUNDS.get(dim.scope, {})
-    found = sorted(names(tree))
+    found, known = sorted(names_in(dim)), VARIABLE_BOUNDS.get(dim.scope, {})
     if len(found) == 1:
-        number = _only_value(text, found[0], known.get(found[0]))
+        number = _only_value(dim, found[0], known.get(found[0]))
         return dim if number is None else number
-    variables = {name: export.symbolic_shape(name, scope=dim.scope)[0] for name in found}
-    simpler = value(tree, variables, {"max": max_dim, "min": min_dim})
+    variables = {name: variable(name, dim.scope) for name in found}
+    simpler = value(dim, variables, {"max": max_dim, "min": min_dim})
     return simpler if isinstance(simpler, int) else dim
 
 
 @functools.lru_cache(maxsize=4096)
-def _only_value(text: str, name: str, bound: int | None) -> int | None:
+def _only_value(dim: Any, name: str, bound: int | None) -> int | None:
     """Return an expression's value if its variable, up to ``bound``, has no effect."""
     if bound is None:
-        if re.search(r"[*^]|mod|floordiv", text):
+        if not is_linear(dim):
             return None
         # A sum of minima and maxima is linear beyond the sum of the numbers in it.
-        bound = sum(map(int, re.findall(r"\b\d+\b", text))) + 3
+        bound = sum(map(abs, numbers_in(dim))) + 3
     if bound > _MAX_ENUMERATED:
         return None
-    found = np.unique(value(parsed(text), {name: np.arange(1, bound + 1)}))
+    found = np.unique(value(dim, {name: np.arange(1, bound + 1)}))
     return int(found[0]) if found.size == 1 else None
 
 
@@ -106,21 +115,19 @@ def equal_where_large(a: Any, b: Any) -> bool:
       a: a dimension.
       b: another one.
     """
-    trees = [parsed(str(dim)) for dim in (a, b)]
-    found = sorted(names(trees[0]))
-    if not 0 < len(found) <= MAX_SAMPLED_VARIABLES or set(found) != names(trees[1]):
+    found = sorted(names_in(a))
+    if not 0 < len(found) <= MAX_SAMPLED_VARIABLES or set(found) != names_in(b):
         return False
     # No difference in them is more than the sum of their numbers.
-    start = sum(int(number) for number in re.findall(r"\b\d+\b", f"{a} {b}"))
+    start = sum(abs(number) for dim in (a, b) for number in numbers_in(dim))
     samples = np.meshgrid(*[np.array(SIZES) + start] * len(found))
-    one, other = (value(tree, dict(zip(found, samples, strict=True))) for tree in trees)
+    one, other = (value(dim, dict(zip(found, samples, strict=True))) for dim in (a, b))
     return bool(np.all(one == other))
 
 
-@functools.lru_cache(maxsize=4096)
 def is_data_dependent(dim: Any) -> bool:
     """Return whether a dimension, or a part of it, is data-dependent."""
-    return not isinstance(dim, int) and re.search(rf"\b{DYNAMIC}\d", str(dim)) is not None
+    return not isinstance(dim, int) and any(name.startswith(DYNAMIC) for name in names_in(dim))
 
 
 def ensure_length(x: Any, axis: int, least: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Canonical form of symbolic dimensions, in which equal ones have one text.
+"""Canonical form of symbolic dimensions, in which equal ones are the same.
 
 Example: ``(h - 1) // 2 + 1``, ``-(-h // 2)`` and ``(h + 1) // 2`` are equal.
 
-JAX compares symbolic dimensions by their normalized text. Convolutions, poolings and strided slices compute their
+JAX compares symbolic dimensions by their normalized terms. Convolutions, poolings and strided slices compute their
 output sizes with different formulas, so that results of two of them could not be added. In the canonical form, the
 dividend of a quotient by a constant starts with a positive term, contains no other such quotient, and has no term that
 the constant divides. A remainder is the difference from a quotient, so the size of an image padded to whole blocks is a
@@ -11,48 +11,27 @@ multiple of the block.
 
 from __future__ import annotations
 
-import ast
 import functools
 import math
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.export import is_symbolic_dim, symbolic_shape
+from jax.export import is_symbolic_dim
 
+from tf2jax_lite.jaxprs.compat import dim_terms
 from tf2jax_lite.values.static import is_symbolic
 
-from .dim_expr import names, parsed, value
+from .dim_expr import names_in, operations_in, product, value, variable
 
-_Evaluate = Callable[[ast.expr], Any]
-
-
-def _terms(tree: ast.expr, sign: int = 1) -> list[tuple[int, list[ast.expr]]]:
-    """Return the terms of a sum as integer coefficients and other factors."""
-    if isinstance(tree, ast.BinOp) and isinstance(tree.op, (ast.Add, ast.Sub)):
-        return _terms(tree.left, sign) + _terms(tree.right, sign if isinstance(tree.op, ast.Add) else -sign)
-    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
-        return _terms(tree.operand, -sign)
-    number, factors = sign, []
-    for factor in _factors(tree):
-        if isinstance(factor, ast.Constant) and isinstance(factor.value, int):
-            number *= factor.value
-        else:
-            factors.append(factor)
-    return [(number, factors)]
+_Evaluate = Callable[[Any], Any]
+_Term = tuple[int, tuple[tuple[Any, int], ...]]
 
 
-def _factors(tree: ast.expr) -> list[ast.expr]:
-    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult):
-        return [*_factors(tree.left), *_factors(tree.right)]
-    return [tree]
-
-
-def _inner_quotient(terms: list[tuple[int, list[ast.expr]]]) -> tuple[ast.expr, int, int] | None:
+def _inner_quotient(terms: Sequence[_Term]) -> tuple[Any, int, int] | None:
     """Return (dividend, divisor, addend) if the terms are a quotient plus addend.
 
     Otherwise return None.
@@ -60,37 +39,38 @@ def _inner_quotient(terms: list[tuple[int, list[ast.expr]]]) -> tuple[ast.expr, 
     (number, factors), *others = terms
     if number != 1 or len(factors) != 1 or any(of for _, of in others):
         return None
-    (call,) = factors
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != "floordiv":
+    ((factor, power),) = factors
+    if power != 1 or isinstance(factor, str) or factor[0] != "floordiv":
         return None
-    dividend, divisor = call.args
-    if not isinstance(divisor, ast.Constant) or not isinstance(divisor.value, int) or divisor.value < 1:
+    _, dividend, divisor = factor
+    if not isinstance(divisor, int) or divisor < 1:
         return None
-    return dividend, divisor.value, sum(added for added, _ in others)
+    return dividend, divisor, sum(added for added, _ in others)
 
 
-def _quotient(evaluate: _Evaluate, dividend: Any, divisor: Any) -> Any:
+def _quotient(evaluate: _Evaluate, of_term: Callable[..., Any], dividend: Any, divisor: Any) -> Any:
     """Return ``dividend // divisor`` in canonical form, for a dividend in that form."""
     if not isinstance(divisor, int) or divisor < 1 or not is_symbolic_dim(dividend):
         return dividend // divisor
-    terms = _terms(parsed(str(dividend)))
+    quotient = functools.partial(_quotient, evaluate, of_term)
+    terms = dim_terms(dividend)
     if terms[0][0] < 0:
-        return -_quotient(evaluate, divisor - 1 - dividend, divisor)
+        return -quotient(divisor - 1 - dividend, divisor)
     whole: Any = 0
     for number, factors in terms:
         # Rounded toward zero, so that no term changes its sign; but the rest of a constant is positive.
         part = int(number / divisor) if factors else number // divisor
-        whole = whole + part * math.prod(map(evaluate, factors))
+        whole = whole + (of_term(part, factors) if part else 0)
     rest = dividend - divisor * whole
     if is_symbolic_dim(whole):
-        return whole + _quotient(evaluate, rest, divisor)
+        return whole + quotient(rest, divisor)
     common = math.gcd(divisor, *(number for number, factors in terms if factors))
     if common > 1:
-        parts = [number // common * math.prod(map(evaluate, factors)) for number, factors in terms]
-        return _quotient(evaluate, sum(parts), divisor // common)
-    if is_symbolic_dim(rest) and (inner := _inner_quotient(_terms(parsed(str(rest))))):
+        parts = [of_term(number // common, factors) for number, factors in terms if number // common]
+        return quotient(sum(parts), divisor // common)
+    if is_symbolic_dim(rest) and (inner := _inner_quotient(dim_terms(rest))):
         of, by, added = inner
-        return whole + _quotient(evaluate, evaluate(of) + added * by, by * divisor)
+        return whole + quotient(evaluate(of) + added * by, by * divisor)
     return whole + rest // divisor
 
 
@@ -101,20 +81,24 @@ def canonical_dim(size: Any) -> Any:
     Args:
       size: an int or a symbolic dimension.
     """
-    if not is_symbolic_dim(size) or not re.search("floordiv|mod", text := str(size)):
+    if not is_symbolic_dim(size) or not {"floordiv", "mod"} & operations_in(size):
         return size
-    tree = parsed(text)
-    given = {name: symbolic_shape(name, scope=size.scope)[0] for name in names(tree)}
+    given = {name: variable(name, size.scope) for name in names_in(size)}
 
     def remainder(dividend: Any, divisor: Any) -> Any:
         if not isinstance(divisor, int) or divisor < 1:
             return dividend % divisor
-        return dividend - divisor * _quotient(evaluate, dividend, divisor)
+        return dividend - divisor * quotient(dividend, divisor)
 
-    def evaluate(tree: ast.expr) -> Any:
-        return value(tree, given, {"floordiv": functools.partial(_quotient, evaluate), "mod": remainder})
+    def evaluate(dim: Any) -> Any:
+        return value(dim, given, functions)
 
-    return evaluate(tree)
+    def of_term(times: int, factors: Sequence[tuple[Any, int]]) -> Any:
+        return product(times, factors, given, functions)
+
+    quotient = functools.partial(_quotient, evaluate, of_term)
+    functions = {"floordiv": quotient, "mod": remainder}
+    return evaluate(size)
 
 
 def canonical_array(array: Any) -> Any:

@@ -1,21 +1,23 @@
-"""Parse symbolic dimensions, evaluate and bound them."""
+"""Evaluate and bound symbolic dimensions, and the constraints that they need.
+
+A dimension is a term object of JAX: a sum of products of variables and operations, see `dim_terms`.
+"""
 
 from __future__ import annotations
 
-import ast
 import functools
 import itertools
 import operator
-import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.export import SymbolicScope, is_symbolic_dim, symbolic_shape
 
-from tf2jax_lite.jaxprs.compat import max_dim, min_dim
-from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.jaxprs.compat import dim_terms, inconclusive_comparison, max_dim, min_dim
+from tf2jax_lite.values.symbolic_float import FloatDim
 
 _MAX_ENUMERATED = 1 << 20  # values of a single variable
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 100)
@@ -29,29 +31,82 @@ MAX_SAMPLED_VARIABLES = 4
 DYNAMIC = "found_"
 """Prefix of the variables of data-dependent dimensions (`tracker.py`); no symbol of an exported function has it."""
 
-HAS_TO_HOLD = "of symbolic dimensions, it has to hold that"
-"""Text of errors in front of a constraint."""
-
-_HOLDS = re.compile(HAS_TO_HOLD + " ([^:;'()]+ <= [0-9]+)")
-_LIMITED = re.compile(r"min\(([^(),]+), (\d+)\)")
-_INCONCLUSIVE = re.compile("comparison '(.+?)' (?:>=|<) '(.+?)' is inconclusive")
 _MAX_VARIABLES = 10  # an expression of several is largest at a corner of their ranges; there are 2 ** n corners
 
 
-@functools.lru_cache(maxsize=1024)
-def parsed(text: str) -> ast.expr:
-    """Parse a dimension's text, as ``jax.export.symbolic_shape`` reads it."""
-    return ast.parse(re.sub(r"\^", "**", text), mode="eval").body
+def factors_in(dim: Any) -> Iterator[Any]:
+    """Yield the factors of a dimension, and those of their operands; see `dim_terms`."""
+    if not is_symbolic_dim(dim):
+        return
+    for _, factors in dim_terms(dim):
+        for factor, _ in factors:
+            yield factor
+            if not isinstance(factor, str):
+                for operand in factor[1:]:
+                    yield from factors_in(operand)
 
 
-def names(tree: ast.expr) -> set[str]:
-    """Return the variables of an expression."""
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - _FUNCTIONS.keys()
+def names_in(dim: Any) -> frozenset[str]:
+    """Return the variables of a dimension; none for any other value."""
+    if isinstance(dim, FloatDim):
+        dim = dim.dividend
+    return _names(dim) if is_symbolic_dim(dim) else frozenset()
 
 
-def names_in(dim: Any) -> set[str]:
-    """Return the variables of a dimension."""
-    return set() if isinstance(dim, int) else names(parsed(str(dim)))
+@functools.lru_cache(maxsize=4096)
+def _names(dim: Any) -> frozenset[str]:
+    return frozenset(factor for factor in factors_in(dim) if isinstance(factor, str))
+
+
+def operations_in(dim: Any) -> set[str]:
+    """Return the operations in a dimension: ``floordiv``, ``mod``, ``max``, ``min``."""
+    return {factor[0] for factor in factors_in(dim) if not isinstance(factor, str)}
+
+
+def numbers_in(dim: Any) -> Iterator[int]:
+    """Yield the coefficients and exponents of a dimension and of its operands."""
+    if not is_symbolic_dim(dim):
+        yield dim
+        return
+    for times, factors in dim_terms(dim):
+        yield times
+        for factor, power in factors:
+            yield power
+            for operand in () if isinstance(factor, str) else factor[1:]:
+                yield from numbers_in(operand)
+
+
+def is_linear(dim: Any) -> bool:
+    """Return whether a dimension is a sum of variables, minima, maxima, a number."""
+    if not is_symbolic_dim(dim):
+        return True
+    return operations_in(dim) <= {"max", "min"} and all(
+        not factors
+        or (
+            (abs(times) == 1 and len(factors) == 1 and factors[0][1] == 1)
+            and (isinstance(factors[0][0], str) or all(map(is_linear, factors[0][0][1:])))
+        )
+        for times, factors in dim_terms(dim)
+    )
+
+
+def linear_terms(dim: Any) -> dict[str, int] | None:
+    """Return a dimension's coefficients by variable; None if it is not linear.
+
+    That of "" is the constant.
+    """
+    found: dict[str, int] = {}
+    for times, factors in dim_terms(dim) if is_symbolic_dim(dim) else ((dim, ()),):
+        (name, power), *others = factors or (("", 1),)
+        if others or power != 1 or not isinstance(name, str):
+            return None
+        found[name] = times
+    return found
+
+
+def variable(name: str, scope: SymbolicScope) -> Any:
+    """Return the dimension that is a variable."""
+    return symbolic_shape(name, scope=scope)[0]
 
 
 def _extreme(of_arrays: Any, of_numbers: Any, of_sizes: Any) -> Callable[..., Any]:
@@ -63,13 +118,6 @@ def _extreme(of_arrays: Any, of_numbers: Any, of_sizes: Any) -> Callable[..., An
     return chosen
 
 
-_OPERATORS: dict[type, Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Pow: operator.pow,
-    ast.USub: operator.neg,
-}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floordiv": operator.floordiv,
     "mod": operator.mod,
@@ -78,127 +126,129 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def value(tree: ast.expr, given: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Any:
-    """Evaluate an expression for given values: ints, arrays or dimensions.
+def value(dim: Any, given: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Any:
+    """Evaluate a dimension for given values: ints, arrays or dimensions.
 
     Args:
-      tree: the expression.
+      dim: an int or a dimension.
       given: the variables' values.
-      functions: other definitions of functions in expressions, by name: ``floordiv``, ``mod``, ``max``, ``min``.
-
-    Raises:
-      OpError: the expression has another operation.
+      functions: other definitions of operations, by name: ``floordiv``, ``mod``, ``max``, ``min``.
     """
-    if isinstance(tree, ast.Constant):
-        return tree.value
-    if isinstance(tree, ast.Name):
-        return given[tree.id]
-    if isinstance(tree, ast.UnaryOp):
-        return _OPERATORS[type(tree.op)](value(tree.operand, given, functions))
-    if isinstance(tree, ast.BinOp):
-        left, right = value(tree.left, given, functions), value(tree.right, given, functions)
-        return _OPERATORS[type(tree.op)](left, right)
-    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
-        function = (functions or {}).get(tree.func.id) or _FUNCTIONS[tree.func.id]
-        return function(*[value(arg, given, functions) for arg in tree.args])
-    raise OpError(f"the dimension {ast.unparse(tree)} has an operation that is not supported")
+    if not is_symbolic_dim(dim):
+        return dim
+    total: Any = None
+    for times, factors in dim_terms(dim):
+        found = product(abs(times) if total is not None else times, factors, given, functions)
+        if total is None:
+            total = found
+        else:
+            total = total + found if times > 0 else total - found
+    return total
 
 
-def largest(tree: ast.expr, bounds: Mapping[str, int]) -> int | None:
-    """Return an expression's maximum for variables from 1 to ``bounds``, or None."""
-    found = sorted(names(tree))
+def product(
+    times: int,
+    factors: Sequence[tuple[Any, int]],
+    given: Mapping[str, Any],
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+) -> Any:
+    """Evaluate a term of a dimension; see `value`."""
+    parts = [] if times in (1, -1) and factors else [times]
+    for factor, power in factors:
+        if isinstance(factor, str):
+            found = given[factor]
+        else:
+            name, *operands = factor
+            function = (functions or {}).get(name) or _FUNCTIONS[name]
+            found = function(*[value(operand, given, functions) for operand in operands])
+        parts.append(found if power == 1 else found**power)
+    whole = functools.reduce(operator.mul, parts)
+    return -whole if times == -1 and factors else whole
+
+
+def largest(dim: Any, bounds: Mapping[str, int]) -> int | None:
+    """Return a dimension's maximum for variables from 1 to ``bounds``, or None."""
+    found = sorted(names_in(dim))
     if len(found) == 1 and bounds[found[0]] <= _MAX_ENUMERATED:
-        return int(np.max(value(tree, {found[0]: np.arange(1, bounds[found[0]] + 1)})))
-    if "mod" in ast.unparse(tree) or len(found) > _MAX_VARIABLES:
+        return int(np.max(value(dim, {found[0]: np.arange(1, bounds[found[0]] + 1)})))
+    if has_no_extreme_corner(dim):
         return None
     corners = itertools.product(*[(1, bounds[name]) for name in found])
-    return max(int(value(tree, dict(zip(found, corner, strict=True)))) for corner in corners)
+    return max(int(value(dim, dict(zip(found, corner, strict=True)))) for corner in corners)
 
 
-def constraint_asked_for(problem: str) -> str | None:
-    """Return the inconclusive comparison, if it holds for all sampled sizes.
+def has_no_extreme_corner(dim: Any) -> bool:
+    """Return whether a dimension's maximum may be at no corner, or has too many.
 
-    JAX needs a constraint to know that ``b*n - b`` is not negative, though sizes are at least 1.
-
-    Args:
-      problem: the text of an error; `jax.errors.InconclusiveDimensionOperation` names the comparison.
-
-    Returns:
-      A constraint as ``jax.export.symbolic_shape`` takes it.
+    A corner is the smallest or largest value of each variable.
     """
-    constraint, holds = _asked(problem)
-    return constraint if all(holds) else None
+    return "mod" in operations_in(dim) or len(names_in(dim)) > _MAX_VARIABLES
 
 
-def constraint_of_sizes(problem: str) -> str | None:
-    """Return the inconclusive comparison, if it holds for some sampled sizes.
+class Constraint(NamedTuple):
+    """A constraint on symbolic dimensions: one is at least as large as another.
 
-    For example ``b >= 5``. ``tf.zeros([b - 5])`` needs b to be 5 or more; TensorFlow fails for smaller ones.
-
-    Args:
-      problem: as above.
-
-    Returns:
-      A constraint as ``jax.export.symbolic_shape`` takes it.
+    JAX needs one to know that ``b*n - b`` is not negative, though sizes are at least 1. Another, such as ``b >= 5``,
+    restricts sizes: ``tf.zeros([b - 5])`` needs b to be 5 or more, and TensorFlow fails for smaller ones.
     """
-    constraint, holds = _asked(problem, _LARGE)
-    return constraint if any(holds) else None
+
+    larger: Any
+    smaller: Any
+
+    def __str__(self) -> str:
+        """Return the text that ``jax.export.symbolic_shape`` takes."""
+        if is_symbolic_dim(self.larger):
+            return f"{self.larger} >= {self.smaller}"
+        return f"{self.smaller} <= {self.larger}"
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether it holds for given sizes."""
+        return bool(value(self.larger, sizes) >= value(self.smaller, sizes))
+
+    def holds_for_all(self) -> bool:
+        """Return whether it holds for all sampled sizes."""
+        return all(self._samples(SIZES))
+
+    def holds_for_some(self) -> bool:
+        """Return whether it holds for a sample of small and large sizes."""
+        return any(self._samples(_LARGE))
+
+    def _samples(self, tried: Sequence[int]) -> list[bool]:
+        """Return for each sample if it holds; [False] if unsampled."""
+        names = sorted(names_in(self.larger) | names_in(self.smaller))
+        if not 0 < len(names) <= MAX_SAMPLED_VARIABLES:
+            return [False]
+        grid = np.meshgrid(*[np.array(tried)] * len(names))
+        sizes = dict(zip(names, grid, strict=True))
+        return (value(self.larger, sizes) - value(self.smaller, sizes) >= 0).reshape(-1).tolist()
 
 
-def _asked(problem: str, tried: Sequence[int] = SIZES) -> tuple[str | None, list[bool]]:
-    """Return the constraint that an error asks for, and the samples it holds for."""
-    asked = comparison(problem)
-    if asked is None:
-        return None, [False]
-    return "{} >= {}".format(*asked), _compared(parsed("({}) - ({})".format(*asked)), tried)
+def constraint_asked_for(error: BaseException) -> Constraint | None:
+    """Return the constraint that JAX would need for an inconclusive comparison.
 
-
-def comparison(problem: str) -> tuple[str, str] | None:
-    """Return the sizes of an inconclusive comparison, the larger one first."""
-    asked = _INCONCLUSIVE.search(problem)
-    return None if asked is None or DYNAMIC in asked[0] else (asked[1], asked[2])
-
-
-def _compared(tree: ast.expr, tried: Sequence[int] = SIZES) -> list[bool]:
-    """Return for each sample if an expression is >= 0; [False] if unsampled."""
-    found = sorted(names(tree))
-    if not 0 < len(found) <= MAX_SAMPLED_VARIABLES:
-        return [False]
-    sizes = np.meshgrid(*[np.array(tried)] * len(found))
-    return (value(tree, dict(zip(found, sizes, strict=True))) >= 0).reshape(-1).tolist()
-
-
-def holds_for_all(constraint: str) -> bool:
-    """Return whether a constraint of the functions above holds for all samples."""
-    return all(_compared(_difference(constraint)))
-
-
-def holds(constraint: str, sizes: Mapping[str, int]) -> bool:
-    """Return whether a constraint of the functions above holds for given sizes."""
-    return bool(value(_difference(constraint), sizes) >= 0)
-
-
-def _difference(constraint: str) -> ast.expr:
-    """Return an expression that is not negative where a constraint holds."""
-    left, sign, right = re.split("(>=|<=)", constraint)
-    return parsed(f"({left}) - ({right})" if sign == ">=" else f"({right}) - ({left})")
-
-
-def constraint_of_shapes(problem: str) -> str | None:
-    """Return the constraint in an error of JAX: ``n <= 20``.
-
-    It is the one that the error states, or that would make the shapes in it equal. The first n of 20 rows are min(n,
-    20) rows. Adding n rows to them needs n <= 20, or TensorFlow fails.
-
-    Args:
-      problem: the text of an error.
-
-    Returns:
-      A constraint as ``jax.export.symbolic_shape`` takes it.
+    None if the error is another one, a size depends on data, or the constraint holds for no sampled sizes.
     """
-    if (found := _HOLDS.search(problem)) is not None:
-        return None if DYNAMIC in found[1] else found[1]
-    for size, limit in _LIMITED.findall(problem):
-        if DYNAMIC not in size and re.search(rf"[(\[, ]{re.escape(size)}[,)\]]", _LIMITED.sub("", problem)):
-            return f"{size} <= {limit}"
+    found = inconclusive_comparison(error)
+    if found is None or any(name.startswith(DYNAMIC) for dim in found for name in names_in(dim)):
+        return None
+    constraint = Constraint(*found)
+    return constraint if constraint.holds_for_some() else None
+
+
+def constraint_of_shapes(shapes: Sequence[Sequence[Any]]) -> Constraint | None:
+    """Return a constraint that would make sizes of operands equal: ``n <= 20``.
+
+    The first n of 20 rows are min(n, 20) rows. Adding n rows to them needs n <= 20, or TensorFlow fails.
+    """
+    dims = {dim for shape in shapes for dim in shape if is_symbolic_dim(dim)}
+    for dim in dims:
+        terms = dim_terms(dim)
+        if len(terms) == 1 and terms[0][0] == 1 and len(terms[0][1]) == 1:
+            ((factor, power),) = terms[0][1]
+            if power == 1 and not isinstance(factor, str) and factor[0] == "min":
+                limits, sizes = (
+                    [o for o in factor[1:] if is_symbolic_dim(o) is symbolic] for symbolic in (False, True)
+                )
+                if limits and sizes and sizes[0] in dims and not any(n.startswith(DYNAMIC) for n in names_in(dim)):
+                    return Constraint(limits[0], sizes[0])
     return None

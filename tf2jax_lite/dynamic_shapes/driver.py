@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from . import rules  # noqa: F401
 from .actual_sizes import Sizes, is_symbolic
 from .assumptions import variables_in, without_dead_sizes
 from .bounds import is_data_dependent
-from .dim_expr import DYNAMIC
+from .dim_expr import DYNAMIC, names_in, variable
 from .evaluator import Evaluator
 from .tracker import DynamicShapes, UnboundedError
 from .unification import SINGLE, Equalities
@@ -146,21 +145,22 @@ def _with_symbols(
         returned[:] = [results]
         found, structure = jax.tree.flatten(results, is_leaf=lambda v: v is None)
         arrays = [i for i, v in enumerate(found) if isinstance(v, jax.Array)]
-        form[:] = [[None if i in arrays else v for i, v in enumerate(found)], arrays, structure]
+        indices = None if limit is None else [tracker.are_indices(found[i]) for i in arrays]
+        form[:] = [[None if i in arrays else v for i, v in enumerate(found)], arrays, structure, indices]
         return [found[i] for i in arrays]
 
     scope, others = _symbols_of([leaves[i] for i in traced])
     operands, sizes = [leaves[i] for i in traced], Sizes(others)
     if single:
         scope = export.SymbolicScope() if scope is None else scope
-        (one,) = export.symbolic_shape(SINGLE, scope=scope)
+        one = variable(SINGLE, scope)
         operands = [_with_symbol(leaves[i], single.get(i, ()), one) for i in traced]
         sizes.define(SINGLE, 1, np.int32(1))
     closed = _trace_until_unified(lambda tracker: functools.partial(function, tracker), operands, limit, scope)
     if closed is None or (limit is None and not variables_of_results(closed) <= {SINGLE}):
         raise _DynamicResultError(returned[0])
-    found, arrays, structure = form
-    values = Evaluator(sizes).checked(closed, [leaves[i] for i in traced])
+    found, arrays, structure, indices = form
+    values = Evaluator(sizes).checked(closed, [leaves[i] for i in traced], indices)
     for i, value in zip(arrays, values, strict=True):
         found[i] = value
     return jax.tree.unflatten(structure, found)
@@ -173,8 +173,8 @@ def _with_symbol(leaf: Any, axes: Sequence[int], dim: Any) -> Any:
 
 def variables_of_results(closed: Any) -> set[str]:
     """Return the data-dependent variables in the shapes of a jaxpr's results."""
-    dims = [dim for aval in closed.out_avals for dim in getattr(aval, "shape", ()) if is_data_dependent(dim)]
-    return {name for dim in dims for name in re.findall(rf"\b{DYNAMIC}\d+", str(dim))}
+    dims = [dim for aval in closed.out_avals for dim in getattr(aval, "shape", ())]
+    return {name for dim in dims for name in names_in(dim) if name.startswith(DYNAMIC)}
 
 
 def _trace_until_unified(
@@ -185,6 +185,7 @@ def _trace_until_unified(
     Returns None if a dimension has no upper bound.
     """
     equalities = Equalities()
+    scope = export.SymbolicScope() if scope is None else scope  # one for all traces, since equalities hold dimensions
     before = 0
 
     def attempt() -> Any:
@@ -212,5 +213,4 @@ def _symbols_of(arrays: list[Any]) -> tuple[export.SymbolicScope | None, dict[st
     if not dims:
         return None, {}
     scope = dims[0].scope
-    names = {name for dim in dims for name in re.findall(r"[a-zA-Z_]\w*", str(dim))} - {"max", "min", "mod", "floordiv"}
-    return scope, {name: export.symbolic_shape(name, scope=scope)[0] for name in names}
+    return scope, {name: variable(name, scope) for dim in dims for name in names_in(dim)}

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -81,16 +82,24 @@ class Evaluator:
         """Evaluate a jaxpr in a trace of its own, with its own variables and checks."""
         return [jnp.asarray(v) for v in Evaluator(self.sizes.with_values(self.sizes.values)).checked(closed, args)]
 
-    def checked(self, closed: Any, args: Sequence[Any]) -> list[Any]:
+    def checked(self, closed: Any, args: Sequence[Any], indices: Sequence[bool] | None = None) -> list[Any]:
         """Evaluate a jaxpr.
 
         Results that depend on a violated assumption about sizes are invalidated. Floating-point and complex results
         become NaN, integers ``iinfo(dtype).min``, unsigned ones ``.max``.
 
+        Args:
+          closed: the jaxpr.
+          args: its arguments.
+          indices: for results that leave the program padded, whether they are indices of an op, whose padding is -1 or
+            0 already; all other padding becomes 0.
+
         Raises:
           OpError: such a result is a bool, or of another dtype without a value that marks it invalid.
         """
         results = self.run(closed, args)
+        if indices is not None:
+            results = list(map(self._filled, parts(closed)[0].outvars, results, indices))
         if not self.sizes.checks:
             return results
         fits = functools.reduce(operator.and_, self.sizes.checks)
@@ -99,6 +108,13 @@ class Evaluator:
             self._invalidated(v, x, fits) if isinstance(v, Var) and v in affected else x
             for v, x in zip(parts(closed)[0].outvars, results, strict=True)
         ]
+
+    def _filled(self, var: Any, value: Any, is_index: bool) -> Any:
+        """Return a result with the filler that users see in its padding."""
+        shape = var.aval.shape
+        if not is_symbolic(shape) or jnp.issubdtype(value.dtype, jax.dtypes.extended):
+            return value
+        return self.sizes.filled(value, shape, jnp.clip(value, -1, 0) if is_index else 0)
 
     def _invalidated(self, var: Any, value: Any, fits: Any) -> Any:
         dtype = var.aval.dtype

@@ -11,7 +11,7 @@ import numpy as np
 
 from tf2jax_lite.values import static
 
-from .dim_expr import DYNAMIC, names, parsed, value
+from .dim_expr import DYNAMIC, names_in, value
 
 # Two sizes that are unlikely in a program, with many divisors for reshapes.
 _SIZES = (120, 168)
@@ -32,7 +32,7 @@ def fitting_sizes(
       shapes: of the inputs, symbolic entries of static ones included.
     """
     sizes = {size for shape in shapes for size in shape}
-    variables = sorted({name for size in sizes if not isinstance(size, int) for name in names(parsed(str(size)))})
+    variables = sorted({name for size in sizes for name in names_in(size)})
     fixed = {size for size in sizes if isinstance(size, int)}
     # A size of 1 broadcasts, so it tells nothing about equalities; it is a sample only if no other works.
     for tried in ({*_SIZES, *fixed} - {0, 1}, {*_SIZES, *fixed}):
@@ -47,9 +47,6 @@ def fitting_sizes(
 
 
 def _fits(run: Callable[[list[Any]], Any], inputs: Sequence[Any], sizes: Mapping[str, int]) -> bool:
-    def size(dim: Any) -> Any:
-        return dim if isinstance(dim, int) else value(parsed(str(dim)), sizes)
-
     def call(chosen: Mapping[int, Any]) -> None:
         run([chosen.get(i, v) for i, v in enumerate(given)])
 
@@ -58,9 +55,9 @@ def _fits(run: Callable[[list[Any]], Any], inputs: Sequence[Any], sizes: Mapping
         structs = {}
         for i, v in enumerate(inputs):
             if static.is_symbolic(v):
-                given[i] = np.array([size(dim) for dim in v.reshape(-1)], np.int32).reshape(v.shape)
+                given[i] = np.array([value(dim, sizes) for dim in v.reshape(-1)], np.int32).reshape(v.shape)
             elif isinstance(v, jax.Array):
-                structs[i] = jax.ShapeDtypeStruct(tuple(map(size, v.shape)), v.dtype)
+                structs[i] = jax.ShapeDtypeStruct(tuple(value(dim, sizes) for dim in v.shape), v.dtype)
         jax.eval_shape(call, structs)
     except Exception:  # any error of the node about its operands' sizes
         return False

@@ -8,30 +8,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.jaxprs.compat import ClosedJaxpr, InconclusiveDimensionOperation, Literal, max_dim
+from tf2jax_lite.jaxprs import interval
+from tf2jax_lite.jaxprs.compat import (
+    ClosedJaxpr,
+    InconclusiveDimensionOperation,
+    Literal,
+    constant_of,
+    equation_of,
+)
+from tf2jax_lite.jaxprs.interval import UNKNOWN, Interval
 
-from .provenance import FORWARDING, constant_of, equation_of
+from .provenance import FORWARDING
 
 _MAX_DEPTH, _MAX_EQUATIONS = 48, 400
 _SLACK = 1e-3
 
 
-class Interval(NamedTuple):
-    """Numbers from ``lower`` to ``upper``; None: unbounded.
-
-    ``upper`` may be a symbolic dimension.
-    """
-
-    lower: Any = None
-    upper: Any = None
-
-
-_UNKNOWN = Interval()
 OPAQUE = Interval()
 """The interval of results of equations without a rule; differs from other unbounded intervals by identity."""
 LINEAR = Interval()
@@ -47,54 +44,7 @@ def jaxpr_intervals(closed: ClosedJaxpr) -> list[Interval]:
     """Return the intervals of a jaxpr's results for arbitrary arguments and constants."""
     walk = _Analysis()
     walk.limit(math.inf)
-    return walk.called({"jaxpr": closed}, [_UNKNOWN] * len(closed.in_avals), closed.out_avals)
-
-
-def _rounded_up(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return two upper bounds, rounded up to integers if one is symbolic.
-
-    A symbolic dimension and a float would be a traced value instead of a bound.
-    """
-    if isinstance(a, int | float) and isinstance(b, int | float):
-        return a, b
-    return math.ceil(a) if isinstance(a, float) else a, math.ceil(b) if isinstance(b, float) else b
-
-
-def _plus(a: Any, b: Any) -> Any:
-    if a is None or b is None:
-        return None
-    a, b = _rounded_up(a, b)
-    return a + b
-
-
-def _minus(a: Any, b: Any) -> Any:
-    return _plus(a, None if b is None else -b)
-
-
-def _product(a: Any, b: Any) -> Any:
-    if a is None or b is None:
-        return None
-    a, b = _rounded_up(a, b)
-    return a * b
-
-
-def _larger(a: Any, b: Any) -> Any:
-    """Return the larger of two upper bounds."""
-    if a is None or b is None:
-        return None
-    a, b = _rounded_up(a, b)
-    if isinstance(a, int | float) and isinstance(b, int | float):
-        return max(a, b)
-    return max_dim(a, b) if isinstance(a, int) or isinstance(b, int) or a is not b else a
-
-
-def _smaller(a: Any, b: Any) -> Any:
-    """Return the tighter of two upper bounds that both hold."""
-    if a is None or b is None:
-        return b if a is None else a
-    if isinstance(a, int | float) and isinstance(b, int | float):
-        return min(a, b)
-    return a if isinstance(a, int | float) else b
+    return walk.called({"jaxpr": closed}, [UNKNOWN] * len(closed.in_avals), closed.out_avals)
 
 
 def _union(*parts: Interval) -> Interval:
@@ -102,47 +52,13 @@ def _union(*parts: Interval) -> Interval:
         return OPAQUE
     if all(p is LINEAR for p in parts):
         return LINEAR
-    lower = None if any(p.lower is None for p in parts) else min(p.lower for p in parts)
-    upper = parts[0].upper
-    for part in parts[1:]:
-        upper = _larger(upper, part.upper)
-    return Interval(lower, upper)
-
-
-def _add(a: Interval, b: Interval) -> Interval:
-    return Interval(_plus(a.lower, b.lower), _plus(a.upper, b.upper))
-
-
-def _sub(a: Interval, b: Interval) -> Interval:
-    # Lower bounds are numbers: a symbolic upper bound has no known value.
-    upper = b.upper if isinstance(b.upper, int | float) else None
-    return Interval(_minus(a.lower, upper), _minus(a.upper, b.lower))
-
-
-def _mul(a: Interval, b: Interval) -> Interval:
-    if a.lower is None or b.lower is None or a.lower < 0 or b.lower < 0:
-        return _UNKNOWN
-    return Interval(a.lower * b.lower, _product(a.upper, b.upper))
-
-
-def _max(a: Interval, b: Interval) -> Interval:
-    known = [p.lower for p in (a, b) if p.lower is not None]
-    return Interval(max(known, default=None), _larger(a.upper, b.upper))
-
-
-def _min(a: Interval, b: Interval) -> Interval:
-    lower = None if a.lower is None or b.lower is None else min(a.lower, b.lower)
-    return Interval(lower, _smaller(a.upper, b.upper))
-
-
-def _neg(a: Interval) -> Interval:
-    return Interval(-a.upper if isinstance(a.upper, int | float) else None, None if a.lower is None else -a.lower)
+    return interval.union(*parts)
 
 
 def _div(a: Interval, b: Interval) -> Interval:
     """Bound a quotient by a divisor of at least 1; integers round towards zero."""
     if a.lower is None or b.lower is None or a.lower < 0 or b.lower < 1:
-        return _UNKNOWN
+        return UNKNOWN
     if isinstance(a.upper, int | float) and b.lower == b.upper and isinstance(a.upper, float):
         return Interval(0, a.upper / b.lower)
     return Interval(0, a.upper)
@@ -150,7 +66,7 @@ def _div(a: Interval, b: Interval) -> Interval:
 
 def _rem(a: Interval, b: Interval) -> Interval:
     if not isinstance(b.upper, int) or b.lower is None or b.lower < 1:
-        return _UNKNOWN
+        return UNKNOWN
     return Interval(0 if a.lower is not None and a.lower >= 0 else 1 - b.upper, b.upper - 1)
 
 
@@ -158,18 +74,14 @@ def _unit(*_: Interval) -> Interval:
     return Interval(0, 1)
 
 
-def _first(a: Interval, *_: Interval) -> Interval:
-    return a
-
-
 _RULES: dict[str, Callable[..., Interval]] = {
-    "add": _add,
-    "add_any": _add,
-    "sub": _sub,
-    "mul": _mul,
-    "max": _max,
-    "min": _min,
-    "neg": _neg,
+    "add": interval.add,
+    "add_any": interval.add,
+    "sub": interval.sub,
+    "mul": interval.mul,
+    "max": interval.maximum,
+    "min": interval.minimum,
+    "neg": interval.neg,
     "abs": lambda a: Interval(0, a.upper if a.lower is not None and a.lower >= 0 else None),
     "div": _div,
     "rem": _rem,
@@ -184,7 +96,7 @@ _RULES: dict[str, Callable[..., Interval]] = {
     "round": lambda a: Interval(
         None if a.lower is None else math.floor(a.lower), math.ceil(a.upper) if isinstance(a.upper, float) else a.upper
     ),
-    "clamp": lambda low, x, high: _min(_max(x, low), high),
+    "clamp": lambda low, x, high: interval.clip(x, low, high),
     "select_n": lambda _, *cases: _union(*cases),
     "concatenate": _union,
     "stack": _union,
@@ -196,7 +108,7 @@ _RULES: dict[str, Callable[..., Interval]] = {
             *("optimization_barrier", "reduce_precision", "gather", "real", "materialize"),
             "convert_element_type",  # NaN becomes any integer, but counts are clipped to their capacity
         ],
-        _first,
+        interval.first,
     ),
 }
 _CALLS = frozenset(
@@ -228,7 +140,7 @@ class _Analysis:
         """Return the interval of a value of the trace."""
         known = constant_of(value)
         if known is not None:
-            return _of_array(known)
+            return interval.of_array(known)
         if id(value) not in self._found:
             self._found[id(value)] = every = _of_dtype(value.dtype)
             if every.upper is None and depth and self._left:
@@ -261,7 +173,7 @@ class _Analysis:
             else:
                 found = _RULES[name](*intervals)
         except (InconclusiveDimensionOperation, OverflowError, TypeError):
-            found = _UNKNOWN
+            found = UNKNOWN
         return [_within_dtype(found, results[0].dtype)]
 
     def called(self, params: Any, intervals: list[Interval], results: Sequence[Any]) -> list[Interval]:
@@ -275,7 +187,7 @@ class _Analysis:
 
         def read(atom: Any) -> Interval:
             if isinstance(atom, Literal):
-                return _of_array(np.asarray(atom.val))
+                return interval.of_array(np.asarray(atom.val))
             return known.get(atom, _of_dtype(atom.aval.dtype))
 
         made: dict[Any, Any] = {}
@@ -320,7 +232,7 @@ def _summed(atom: Any, made: Mapping[Any, Any], name: str = "reduce_sum") -> Any
 
 
 def _are_positive(intervals: Iterable[Interval]) -> bool:
-    return all(found.lower is not None and found.lower >= 0 for found in intervals)
+    return all(map(interval.is_nonnegative, intervals))
 
 
 def _is_softmax(eqn: Any, made: Mapping[Any, Any]) -> bool:
@@ -338,16 +250,7 @@ def _is_log_softmax(eqn: Any, made: Mapping[Any, Any]) -> bool:
 def _of_dtype(dtype: Any) -> Interval:
     if dtype == np.bool_:
         return Interval(0, 1)
-    return Interval(0) if jnp.issubdtype(dtype, np.unsignedinteger) else _UNKNOWN
-
-
-def _of_array(value: np.ndarray) -> Interval:
-    if value.dtype.kind not in "biuf" or not value.size:
-        return _UNKNOWN
-    lower, upper = value.min().item(), value.max().item()
-    if value.dtype.kind == "f" and not (math.isfinite(lower) and math.isfinite(upper)):
-        return _UNKNOWN
-    return Interval(int(lower), int(upper)) if value.dtype.kind == "b" else Interval(lower, upper)
+    return Interval(0) if jnp.issubdtype(dtype, np.unsignedinteger) else UNKNOWN
 
 
 def _within_dtype(found: Interval, dtype: Any) -> Interval:
@@ -375,7 +278,7 @@ def _times(found: Interval, count: Any) -> Interval:
     else:
         lower = found.lower * count if isinstance(count, int) else None
     is_not_positive = isinstance(found.upper, int | float) and found.upper <= 0
-    return Interval(lower, 0 if is_not_positive else _product(found.upper, count))
+    return Interval(lower, 0 if is_not_positive else interval.product_of_bounds(found.upper, count))
 
 
 def _sum(intervals: list[Interval], operands: Sequence[Any], params: Any, result: Any) -> Interval:
@@ -407,8 +310,8 @@ def _scatter_added(intervals: list[Interval], operands: Sequence[Any], params: A
     del params, result
     start, more = intervals[0], _times(intervals[2], math.prod(operands[1].shape[:-1]))
     lower = None if more.lower is None else min(more.lower, 0)
-    upper = None if more.upper is None else _larger(more.upper, 0)
-    return Interval(_plus(start.lower, lower), _plus(start.upper, upper))
+    upper = None if more.upper is None else interval.larger_bound(more.upper, 0)
+    return interval.add(start, Interval(lower, upper))
 
 
 def _forwarded(intervals: list[Interval], operands: Sequence[Any], params: Any, result: Any) -> Interval:

@@ -14,8 +14,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.jaxprs.compat import constant_of, equation_of
+
 from .intervals import interval_of
-from .provenance import FORWARDING, constant_of, equation_of, name_of
+from .provenance import FORWARDING, name_of
 
 _COMPARISONS: Mapping[str, Any] = {
     "eq": np.equal,

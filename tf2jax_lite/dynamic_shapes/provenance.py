@@ -2,7 +2,7 @@
 
 A slice such as ``x[:2, i:i + 3]`` gets its bounds as vectors packed from constants and traced scalars. Its size is
 static if the bounds are, or if they are one traced scalar with different offsets. JAX's tracers refer to the equations
-that computed them, which this module reads.
+that computed them (`equation_of`), which this module follows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.jaxprs.compat import Var, is_traced
+from tf2jax_lite.jaxprs.compat import constant_of, equation_of, identity_of
 from tf2jax_lite.values.static import dims, static_value
 
 FORWARDING = ("broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "copy_p")
@@ -68,9 +68,7 @@ def _structure(tracer: Any, depth: int) -> Any:
     whole = name in _PURE and all(getattr(o, "ndim", 1) == 0 for o in operands)
     if depth < _MAX_NAME and (whole or name in _OF_ARRAYS):
         return (name, str(params), *(_structure(o, depth + 1) for o in operands))
-    tracer = _outermost(tracer)
-    variable = getattr(tracer, "val", None)
-    return id(tracer if variable is None else variable)
+    return identity_of(tracer)
 
 
 def value_of(entry: Entry) -> Any:
@@ -83,38 +81,14 @@ def value_of(entry: Entry) -> Any:
     return lax.add(base, lax.convert_element_type(entry.offset, base.dtype))
 
 
-def _outermost(tracer: Any) -> Any:
-    """Return the enclosing trace's tracer of which an inner one is a constant.
-
-    Otherwise return the tracer itself.
-    """
+def moved_from(tracer: Any) -> Iterator[Any]:
+    """Yield a value, and the earlier ones whose moved or cast elements it holds."""
     for _ in range(_MAX_DEPTH):
-        frame, variable = getattr(getattr(tracer, "_trace", None), "frame", None), getattr(tracer, "val", None)
-        outer = getattr(frame, "constvar_to_val", {}).get(variable) if isinstance(variable, Var) else None
-        if not is_traced(outer):
-            break
-        tracer = outer
-    return tracer
-
-
-def constant_of(tracer: Any) -> Any:
-    """Return the value of a constant tracer, else None."""
-    if not is_traced(tracer):
-        return np.asarray(tracer)
-    tracer = _outermost(tracer)
-    lower = getattr(tracer, "full_lower", None)
-    value = lower() if lower is not None else tracer
-    return None if is_traced(value) else np.asarray(value)
-
-
-def equation_of(tracer: Any) -> tuple[str, list[Any], Any]:
-    """Return name, operands and parameters of a value's primitive, or "" as name."""
-    equation = getattr(_outermost(tracer), "parent", None)
-    primitive = getattr(equation, "primitive", None)
-    operands = getattr(equation, "in_tracers", None)
-    if primitive is None or operands is None or len(getattr(equation, "outvars", ())) != 1:
-        return "", [], {}
-    return primitive.name, list(operands), getattr(equation, "params", {})
+        yield tracer
+        name, operands, _ = equation_of(tracer)
+        if name not in (*FORWARDING, "slice", "transpose", "truncate"):
+            return
+        tracer = operands[0]
 
 
 def column_sources(vector: Any) -> Iterator[Any]:

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .provenance import equation_of, name_of, source_constant
+from tf2jax_lite.jaxprs.compat import equation_of
+
+from .provenance import name_of, source_constant
 from .tracker import inferred_bound
 
 _MAX_DEPTH = 16

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export, lax
 
+from tf2jax_lite.jaxprs.compat import equation_of
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import is_symbolic
 
@@ -29,11 +30,11 @@ from .bounds import (
     is_data_dependent,
     is_size,
 )
-from .dim_expr import DYNAMIC, largest, names, names_in, parsed, value
+from .dim_expr import DYNAMIC, largest, names_in, value, variable
 from .intervals import interval_of
 from .partitions import Partitions
 from .primitives import dynamic_reshape_p, truncate_p
-from .provenance import Entry, column_sources, entries, equation_of, name_of, value_of
+from .provenance import Entry, column_sources, entries, moved_from, name_of, value_of
 from .unification import Equalities, Unifier, variable_of
 
 # An inferred upper bound above this is no reason to allocate as many rows.
@@ -54,9 +55,9 @@ class DynamicShapes:
       limit: the capacity of all results (`dynamic_shape_bound`); None: the upper bound of each.
       unbounded: the variables without an upper bound; while there are any, the jaxpr cannot be evaluated.
       expected_bounds: the upper bound of such a variable's dimension that holds for valid inputs, by variable name.
-      branch_sizes: for a dimension that a branch returned, as text: the index of the branch, and the size in each
+      branch_sizes: for a dimension that a branch returned: the index of the branch, and the size in each
         (lowering/merging/size_variants.py).
-      symbolic_bounds: an upper bound in terms of other dimensions, by the text of the dimension.
+      symbolic_bounds: an upper bound of a dimension in terms of others.
 
     Args:
       limit: see above.
@@ -73,19 +74,20 @@ class DynamicShapes:
         self.limit = limit
         self.unbounded: set[str] = set()
         self.expected_bounds: dict[str, Any] = {}
-        self.branch_sizes: dict[str, tuple[Any, tuple[Any, ...]]] = {}
-        self.symbolic_bounds: dict[str, Any] = {}
+        self.branch_sizes: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
+        self.symbolic_bounds: dict[Any, Any] = {}
         self._equalities = Equalities() if equalities is None else equalities
         self._scope = export.SymbolicScope() if scope is None else scope
         self._variables: dict[Any, tuple[str, Any, Any]] = {}
         self._count = 0
         self._reserved: str | None = None
         self._totals: dict[frozenset[Any], Any] = {}
-        self._totals_of_sums: dict[str, str] = {}
+        self._totals_of_sums: dict[Any, Any] = {}
         self._partitions = Partitions()
         self._certain_totals: list[tuple[Any, Any]] = []  # sums of dimensions, and the totals that they are
         self._products: dict[str, Any] = {}
         self._row_ids: dict[Any, tuple[Any, Any]] = {}
+        self._indices: dict[Any, Any] = {}  # by name; kept, since names hold ids
         self._capacities: dict[str, Any] = {}
         self._unifier = Unifier(self._equalities, self.unbounded, self.expected_bounds, self._capacities)
 
@@ -112,7 +114,7 @@ class DynamicShapes:
         if name in self._equalities.capacities:
             return self._equalities.capacities[name]
         self.unbounded.add(name)
-        return self._dim(f"{name} - 1")
+        return self._size_of(name)
 
     def as_dims(self, value: Any, expected_bound: Any = None) -> np.ndarray:
         """Return traced integers that become sizes as dimensions.
@@ -157,6 +159,16 @@ class DynamicShapes:
                 return found[0]
         return None
 
+    def record_indices(self, results: Sequence[Any]) -> None:
+        """Record an op's results of dynamic size: integers in the padding are -1 or 0."""
+        for array in results:
+            if isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, np.signedinteger):
+                self._indices[name_of(array)] = array
+
+    def are_indices(self, value: Any) -> bool:
+        """Return whether a value consists of elements of one result of `record_indices`."""
+        return any(name_of(source) in self._indices for source in moved_from(value))
+
     def prefix(self, rows: Any, count: Any, key: Any, kept: Any, *, is_sure: bool = True) -> Any:
         """Return the first ``count`` rows of an array.
 
@@ -179,31 +191,29 @@ class DynamicShapes:
           dim: an int, a dimension, or a difference of dimensions.
           size: a dimension.
         """
-        (own,) = names(parsed(str(size))) if is_data_dependent(size) else ("",)
+        (own,) = names_in(size) if is_data_dependent(size) else ("",)
         for _ in range(len(self._capacities)):
-            tree = parsed(str(dim))
-            inside = {n for n in names(tree) & self._capacities.keys() if own in names_in(self._bound_of(n))}
+            inside = {n for n in names_in(dim) & self._capacities.keys() if own in names_in(self._bound_of(n))}
             if not inside:
                 return dim
             name = min(inside)
-            variables = {n: self._dim(n) for n in names(tree)}
-            step = value(tree, {**variables, name: variables[name] + 1}) - dim
+            variables = {n: self._dim(variable(n, self._scope)) for n in names_in(dim)}
+            step = value(dim, {**variables, name: variables[name] + 1}) - dim
             if not isinstance(step, int) or step < 0:
                 return dim
-            dim = value(tree, {**variables, name: self._bound_of(name) + 1})
+            dim = value(dim, {**variables, name: self._bound_of(name) + 1})
         return dim
 
     def _bound_of(self, name: str) -> Any:
         """Return the upper bound of a variable's dimension, which may be symbolic."""
-        return self.symbolic_bounds.get(f"{name} - 1", self._capacities[name])
+        return self.symbolic_bounds.get(variable(name, self._scope) - 1, self._capacities[name])
 
     def upper_bound_where(self, dim: Any, size: Any, bound: int) -> int | None:
         """Return a dimension's upper bound if ``size`` is at most ``bound``, or None."""
         if isinstance(dim, int):
             return dim
-        tree, known = parsed(str(dim)), VARIABLE_BOUNDS.get(self._scope, {})
-        known = {**known, **dict.fromkeys(names(parsed(str(size))), bound + 1)}
-        return largest(tree, known) if names(tree) <= known.keys() else None
+        known = {**VARIABLE_BOUNDS.get(self._scope, {}), **dict.fromkeys(names_in(size), bound + 1)}
+        return largest(dim, known) if names_in(dim) <= known.keys() else None
 
     def reshape(self, x: Any, shape: Sequence[Any]) -> Any:
         """Return a reshaped array; a product of dimensions becomes a new variable."""
@@ -221,7 +231,7 @@ class DynamicShapes:
         dims, defined = list(shape), [""] * len(shape)
         for i, dim in enumerate(real):
             if not known[i]:
-                name, dims[i] = self._variable(("product", str(dim)), None, dim)
+                name, dims[i] = self._variable(("product", dim), None, dim)
                 defined[i] = "" if name in self._products else name
                 self._products[name] = dim
         return dynamic_reshape_p.bind(x, shape=tuple(dims), real=real, names=tuple(defined))
@@ -249,7 +259,7 @@ class DynamicShapes:
             return product
         size, count = self.capacity(inferred_bound(total)), total.astype(np.int32)
         if self._reserved and expected_bound is not None:
-            bound, same = dim_upper_bound(expected_bound), variable_of(self._equalities.dims.get(self._reserved, ""))
+            bound, same = dim_upper_bound(expected_bound), variable_of(self._equalities.dims.get(self._reserved, 0))
             self.expected_bounds.setdefault(same or self._reserved, expected_bound if bound is None else bound)
         count = jnp.maximum(count if self._reserved else jnp.minimum(count, size), 0)
         rows = lax.iota(np.int32, size)
@@ -280,7 +290,7 @@ class DynamicShapes:
         name, self._reserved = self._reserved, None
         if key not in self._variables:
             name = self._new_name() if name is None else name
-            dim = self._dim(self._equalities.dims.get(name, f"{name} - 1"))
+            dim = self._size_of(name)
             # Keys hold ids of arrays; another array could get the id of one that is collected.
             self._variables[key] = (name, dim, kept)
             self._capacities[name] = capacity
@@ -290,26 +300,29 @@ class DynamicShapes:
             if bound is not None and name not in self._equalities.dims:
                 of_scope[name] = bound + 1
         elif name is not None and name in self.unbounded:
-            self._equalities.dims.setdefault(name, str(self._variables[key][1]))
+            self._equalities.dims.setdefault(name, self._variables[key][1])
         return self._variables[key][:2]
 
     def _new_name(self) -> str:
         self._count += 1
         return f"{DYNAMIC}{self._count}"
 
-    def _dim(self, text: str) -> Any:
-        """Return a text's dimension, with variables replaced by equal dimensions."""
-        tree, same = parsed(text), self._equalities.dims
-        variables = {name: self._dim(same[name]) + 1 for name in names(tree) & same.keys()}
-        others = names(tree) - same.keys()
-        variables |= {name: export.symbolic_shape(name, scope=self._scope)[0] for name in others}
-        return value(tree, variables)
+    def _size_of(self, name: str) -> Any:
+        """Return the dimension of a variable, or the one that is assumed to equal it."""
+        return self._dim(self._equalities.dims.get(name, variable(name, self._scope) - 1))
 
-    def unify(
-        self, shapes: Sequence[Sequence[Any]], problem: str, fitting: Callable[[], Sequence[Mapping[str, int]]]
-    ) -> bool:
+    def _dim(self, dim: Any) -> Any:
+        """Return a dimension with variables replaced by equal dimensions."""
+        names, same = names_in(dim), self._equalities.dims
+        if names.isdisjoint(same):
+            return dim
+        variables = {name: self._dim(same[name]) + 1 for name in names & same.keys()}
+        variables |= {name: variable(name, self._scope) for name in names - same.keys()}
+        return value(dim, variables)
+
+    def unify(self, shapes: Sequence[Sequence[Any]], fitting: Callable[[], Sequence[Mapping[str, int]]]) -> bool:
         """Assume that two dimensions of a node's operands are equal; see `Unifier.unify`."""
-        return self._unifier.unify(shapes, problem, fitting)
+        return self._unifier.unify(shapes, fitting)
 
     def apply_equalities(self, value: Any) -> Any:
         """Return an array or a shape with dimensions replaced by equal ones."""
@@ -325,8 +338,8 @@ class DynamicShapes:
                 continue
             if (same := self._simplified(size)) is not size:
                 count: Any = np.int32(0)  # certain
-            elif (text := expressions.get(str(size))) is not None:
-                same, count = self._dim(text), jnp.asarray(size).astype(np.int32)
+            elif (other := expressions.get(size)) is not None:
+                same, count = self._dim(other), jnp.asarray(size).astype(np.int32)
             else:
                 continue
             rows = truncate_p.bind(jnp.moveaxis(value, axis, 0), count, dim=same, name="", is_sure=True)
@@ -338,9 +351,8 @@ class DynamicShapes:
         for parts, total in self._certain_totals:
             name = min(names_in(parts))
             if name in names_in(dim):
-                variables = {n: self._dim(n) for n in names_in(dim) | names_in(parts)}
-                tree = parsed(str(dim))
-                times = value(tree, {**variables, name: variables[name] + 1}) - value(tree, variables)
+                variables = {n: self._dim(variable(n, self._scope)) for n in names_in(dim) | names_in(parts)}
+                times = value(dim, {**variables, name: variables[name] + 1}) - value(dim, variables)
                 rest = dim - times * parts if isinstance(times, int) else dim
                 if names_in(rest).isdisjoint(names_in(parts)):
                     dim = rest + times * total
@@ -362,7 +374,7 @@ class DynamicShapes:
         """Record that ``total`` rows were split into parts of these sizes."""
         self._totals[frozenset(sizes)] = total
         if len(sizes) > 1:
-            self._totals_of_sums[str(sum(sizes))] = str(total)
+            self._totals_of_sums[sum(sizes)] = total
 
     def split_total(self, sizes: list[Any]) -> Any:
         """Return how many rows were split into parts of these sizes; None if none were."""

@@ -10,12 +10,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jax.export import is_symbolic_dim
+
+from tf2jax_lite.jaxprs.compat import dim_terms
+
 from .bounds import dim_upper_bound, equal_where_large, is_data_dependent
-from .dim_expr import DYNAMIC, parsed, value
+from .dim_expr import DYNAMIC, factors_in, names_in, numbers_in, value
 
 SINGLE = f"{DYNAMIC}0"
 """Variable of dimensions that are 1 in a call and symbolic in the signature, where 1 must not broadcast."""
@@ -23,8 +26,16 @@ SINGLE = f"{DYNAMIC}0"
 
 def variable_of(dim: Any) -> str:
     """Return the variable v of a dimension ``v - 1``, "" for any other dimension."""
-    found = re.fullmatch(rf"({DYNAMIC}\d+) - 1", str(dim))
-    return "" if found is None else found[1]
+    terms = dim_terms(dim) if is_symbolic_dim(dim) else ()
+    if len(terms) != 2 or terms[1] != (-1, ()) or terms[0][0] != 1:
+        return ""
+    (name, power), *others = terms[0][1]
+    return name if not others and power == 1 and isinstance(name, str) and name.startswith(DYNAMIC) else ""
+
+
+def _numbers(dim: Any) -> list[int]:
+    """Return the numbers of data-dependent variables in a dimension."""
+    return [int(name.removeprefix(DYNAMIC)) for name in names_in(dim) if name.startswith(DYNAMIC)]
 
 
 @dataclasses.dataclass
@@ -32,14 +43,14 @@ class Equalities:
     """Assumptions about dimensions that hold for all traces of a program.
 
     Attributes:
-      dims: for a variable's name, the dimension (as text) that equals the variable less 1.
+      dims: for a variable's name, the dimension that equals the variable less 1.
       capacities: for a variable's name, the assumed upper bound of its dimension.
-      expressions: for a dimension that is not a single variable (as text), the dimension (as text) that equals it.
+      expressions: for a dimension that is not a single variable, the dimension that equals it.
     """
 
-    dims: dict[str, str] = dataclasses.field(default_factory=dict)
+    dims: dict[str, Any] = dataclasses.field(default_factory=dict)
     capacities: dict[str, Any] = dataclasses.field(default_factory=dict)
-    expressions: dict[str, str] = dataclasses.field(default_factory=dict)
+    expressions: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.dims) + len(self.capacities) + len(self.expressions)
@@ -61,24 +72,18 @@ class Unifier:
     expected: Mapping[str, Any]
     capacities: Mapping[str, Any]
 
-    def unify(
-        self, shapes: Sequence[Sequence[Any]], problem: str, fitting: Callable[[], Sequence[Mapping[str, int]]]
-    ) -> bool:
+    def unify(self, shapes: Sequence[Sequence[Any]], fitting: Callable[[], Sequence[Mapping[str, int]]]) -> bool:
         """Assume two dimensions of a node's operands equal; False if impossible.
 
         Args:
           shapes: of the operands.
-          problem: the node's error; if it names dimensions, only those are considered.
           fitting: returns values of variables for which the node works. Dimensions that differ for one of them need not
             be equal, such as the sizes along the axis of a concatenation.
         """
-        named = _bracketed(problem)
-        named = named if any(DYNAMIC in text for text in named) else set()
         found = fitting()
 
         def may_differ(one: Any, other: Any) -> bool:
-            trees = parsed(str(one)), parsed(str(other))
-            return any(value(trees[0], sizes) != value(trees[1], sizes) for sizes in found)
+            return any(value(one, sizes) != value(other, sizes) for sizes in found)
 
         for a, b in itertools.combinations(shapes, 2):
             # Align the shapes at their last axes, as broadcasting does, or at their first: first the alignment with
@@ -86,14 +91,12 @@ class Unifier:
             alignments = [_broadcast_pairs(a, b), list(zip(a, b, strict=False))]
             alignments.sort(key=_mismatches)
             pairs = [pair for pair in itertools.chain(*alignments) if not may_differ(*pair)]
-            if any(self._replace_where_large(*sorted(pair, key=_text_length)) for pair in pairs):
+            if any(self._replace_where_large(*sorted(pair, key=_length)) for pair in pairs):
                 return True
             # Dimensions that do not face each other: fixed sizes may be anything, so only data-dependent ones.
             others = [*zip(a[-1:], b[-2:-1], strict=False)]
             others += [pair for pair in itertools.product(a, b) if all(map(is_data_dependent, pair))]
             for one, other in (*pairs, *(pair for pair in others if not may_differ(*pair))):
-                if named and not named.issuperset((str(one), str(other))):
-                    continue
                 if self._equate(one, other) or self._equate(other, one):
                     return True
             for one, other in pairs:
@@ -137,18 +140,18 @@ class Unifier:
 
     def _replace_by_fixed(self, dim: Any, fixed: Any) -> bool:
         """Replace a sum of dimensions by a fixed one."""
-        known = not is_data_dependent(dim) or variable_of(dim) or str(dim) in self.equalities.expressions
-        if known or SINGLE in f"{dim} {fixed}":
+        known = not is_data_dependent(dim) or variable_of(dim) or dim in self.equalities.expressions
+        if known or SINGLE in names_in(dim) | names_in(fixed):
             return False
-        self.equalities.expressions[str(dim)] = str(fixed)
+        self.equalities.expressions[dim] = fixed
         return True
 
     def _replace(self, dim: Any, other: Any) -> bool:
         """Replace a dimension that is not a single variable by another one that is older."""
-        last, first = (max(int(n) for n in re.findall(rf"\b{DYNAMIC}(\d+)", str(d))) for d in (dim, other))
-        if last <= first or str(dim) in self.equalities.expressions or SINGLE in f"{dim} {other}":
+        known = dim in self.equalities.expressions or SINGLE in names_in(dim) | names_in(other)
+        if known or max(_numbers(dim)) <= max(_numbers(other)):
             return False
-        self.equalities.expressions[str(dim)] = str(other)
+        self.equalities.expressions[dim] = other
         return True
 
     def _replace_where_large(self, other: Any, dim: Any) -> bool:
@@ -156,10 +159,10 @@ class Unifier:
 
         The sizes of a zero and of all but the last of n parts are ``max(n - 1, 0) + 1`` together, so n.
         """
-        shorter = _text_length(other) < _text_length(dim) and is_data_dependent(dim) and SINGLE not in str(dim)
-        if not shorter or str(dim) in self.equalities.expressions or not equal_where_large(dim, other):
+        shorter = _length(other) < _length(dim) and is_data_dependent(dim) and SINGLE not in names_in(dim)
+        if not shorter or dim in self.equalities.expressions or not equal_where_large(dim, other):
             return False
-        self.equalities.expressions[str(dim)] = str(other)
+        self.equalities.expressions[dim] = other
         return True
 
     def _equate(self, dim: Any, other: Any, *, must: bool = False) -> bool:
@@ -170,12 +173,12 @@ class Unifier:
           other: the other dimension.
           must: whether nothing but equality works; of two operands one could broadcast.
         """
-        found = re.fullmatch(rf"({DYNAMIC}(\d+)) - 1", str(dim))
-        if found is None or not (must or is_data_dependent(other) or self._is_plausible(found[1], other)):
+        name = variable_of(dim)
+        if not name or not (must or is_data_dependent(other) or self._is_plausible(name, other)):
             return False
-        numbers = [int(n) for n in re.findall(rf"\b{DYNAMIC}(\d+)", str(other))]
-        number, name, size = int(found[2]), found[1], dim_upper_bound(other)
-        if number in numbers or (str(other) == SINGLE and name not in self.expected):
+        (number,), numbers, size = _numbers(dim), _numbers(other), dim_upper_bound(other)
+        is_single = is_symbolic_dim(other) and dim_terms(other) == ((1, ((SINGLE, 1),)),)
+        if number in numbers or (is_single and name not in self.expected):
             return False
         if max(numbers, default=0) > number:
             if name not in self.unbounded or size is None:
@@ -184,7 +187,7 @@ class Unifier:
         elif name in self.equalities.dims:
             return False
         else:
-            self.equalities.dims[name] = str(other)
+            self.equalities.dims[name] = other
         return True
 
     def _is_plausible(self, name: str, fixed: Any) -> bool:
@@ -192,26 +195,14 @@ class Unifier:
         return fixed != 1 and (name in self.unbounded or self.capacities.get(name) == fixed)
 
 
-def _bracketed(text: str) -> set[str]:
-    """Return the items of lists in brackets of any kind within a text."""
-    found, starts = set(), []
-    for i, sign in enumerate(text):
-        if sign in "([":
-            starts.append(i + 1)
-        elif sign in "),]" and starts:
-            found.add(text[starts.pop() : i].strip())
-            if sign == ",":
-                starts.append(i + 1)
-    return found
-
-
 def _broadcast_pairs(a: Sequence[Any], b: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Return the pairs of dimensions that broadcasting compares."""
     return list(zip(a[::-1], b[::-1], strict=False))
 
 
-def _text_length(dim: Any) -> int:
-    return len(str(dim))
+def _length(dim: Any) -> int:
+    """Return the number of factors and numbers of a dimension."""
+    return sum(1 for _ in itertools.chain(factors_in(dim), numbers_in(dim)))
 
 
 def _mismatches(pairs: list[tuple[Any, Any]]) -> int:

@@ -39,6 +39,7 @@ from .symbolic_dims import stage_symbolic, with_offset
 _SOURCE = "model.py"
 _LISTED = 4  # results whose shapes docstrings say
 _FRAMEWORKS = ("jax", "nnx")
+_RANDOM = ("jax", "tensorflow")
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
@@ -101,12 +102,17 @@ def export_functions(
       ExportError: a function can be written neither as StableHLO nor as source, or ``path`` cannot be written.
       InputError: ``shapes`` do not fit, a platform or a framework is unknown, it does not support ``scan_layers``, or
         ``mlir`` is asked for without ``stablehlo``.
+
+    Example:
+      >>> functions = {"predict": tf2jax.convert(model, tf.TensorSpec([None, 3]))}
+      >>> report = tf2jax.export_functions(functions, "OUT", platforms=["cpu"])
     """
     chosen = ExportOptions(**formats)
     if chosen.mlir and not stablehlo:
         raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")
     platforms = _platforms(platforms)
     check_framework(chosen.framework, scan_layers=chosen.scan_layers)
+    check_random(chosen.random)
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
     params, loose = _chosen_params(functions, dtype), dtype is not None
     require_device()
@@ -125,13 +131,19 @@ def export_functions(
         arrays = {**params, **constants}
         described = _params_entries(params, arrays, statistics)
         module, stacks = {}, {}
-        if chosen.scan_layers and not problems:
-            module, stacks = _stacks_of_source(folder / _SOURCE, traced, entries, described)
+        drawn = [name for name, found in entries.items() if len(found.updates) < len(traced[name].updates)]
+        if (chosen.scan_layers or (drawn and chosen.framework == "jax")) and not problems:
+            module = run_source((folder / _SOURCE).read_text("utf-8"))
+            stacks = _stacks_of_source(module, traced, entries, described) if chosen.scan_layers else {}
         held = jax.eval_shape(lambda given: stacked(given, stacks), params) if stacks else params
+        for name in drawn:
+            signatures[name]["random"] = "jax"
         for name, staged in traced.items():
-            if module and returns_all(staged, entries[name]):
+            if module and (chosen.scan_layers or name in drawn) and returns_all(staged, entries[name]):
                 staged = from_source(staged, entries[name], module[entries[name].name], constants, stacks)
-                signatures[name]["variables"] = [str(v) for v in staged.variables]
+                for key in ("variables", "updates"):
+                    signatures[name][key] = [str(v) for v in getattr(staged, key)]
+                signatures[name]["rng"] = staged.rng
             if stablehlo:
                 progress(f"lower {name} for {', '.join(platforms)}")
                 file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
@@ -172,6 +184,7 @@ def _identifiers(functions: Iterable[str]) -> dict[str, str]:
 def _layout(chosen: ExportOptions, params: Mapping[str, Any], statistics: Collection[str]) -> dict[str, Any]:
     """Return the options of the source's writer."""
     layout: dict[str, Any] = {"shape_comments": chosen.shape_comments, "scan_layers": chosen.scan_layers}
+    layout["random"] = chosen.random
     if chosen.framework == "nnx":
         layout["writer"] = codegen.classes_writer({n: _kind(n, params, statistics) for n in map(str, params)})
     return layout
@@ -222,7 +235,7 @@ def _functions_of_source(
         except Exception as error:  # an artifact without source is useful, too
             problems.append(f"{name}: {type(error).__name__}: {error}")
         signatures[name] = _signature(converted, staged)
-        signatures[name]["independent"] = _is_independent(staged, fn.training)
+        signatures[name]["independent"] = is_independent(staged, fn.training)
         if fn.training is not None:
             signatures[name]["training"] = dataclasses.asdict(fn.training)
         if restrictions := staged.restrictions():
@@ -231,13 +244,15 @@ def _functions_of_source(
 
 
 def _stacks_of_source(
-    file: Path, traced: Mapping[str, Staged], entries: Mapping[str, codegen.Entry], described: Mapping[str, Any]
-) -> tuple[dict[str, Any], Any]:
-    """Return the names of the source, and the params of equal layers that it stacks."""
-    module = run_source(file.read_text("utf-8"))
+    module: Mapping[str, Any],
+    traced: Mapping[str, Staged],
+    entries: Mapping[str, codegen.Entry],
+    described: Mapping[str, Any],
+) -> Any:
+    """Return the params of equal layers that the source stacks."""
     if "stack_layers" in module and all(returns_all(traced[name], found) for name, found in entries.items()):
-        return module, find_stacks(module["stack_layers"], described)
-    return module, {}
+        return find_stacks(module["stack_layers"], described)
+    return {}
 
 
 _LEFT_OUT = "{} is left out: {}. --signature names the functions to convert, all of which then have to."
@@ -281,6 +296,16 @@ def check_framework(framework: str, *, scan_layers: bool = False) -> None:
         raise InputError("scan_layers is not supported for framework='nnx', whose layers are modules in an nnx.List")
 
 
+def check_random(random: str) -> None:
+    """Check how random numbers are drawn.
+
+    Raises:
+      InputError: it is unknown.
+    """
+    if random not in _RANDOM:
+        raise InputError(f"random is one of {', '.join(_RANDOM)}, not {random!r}")
+
+
 def _write_stablehlo(
     file: Path,
     name: str,
@@ -300,23 +325,23 @@ def _write_stablehlo(
         try:
             module, problem, exported = serialize(staged, params, platforms)
         except ExportError as error:
-            module, problem, exported = b"", str(error), None
-        larger = with_offset(staged.inputs, problem)
+            module, problem, exported = b"", error, None
+        larger = None if problem is None else with_offset(staged.inputs, problem.constraint)
         if larger is None:
             break
         try:
             staged = again(larger)
         except (LoweringError, ExportError):
             break
-        signature["inputs"], signature["outputs"] = _arrays(staged)
+        signature["inputs"], signature["outputs"] = array_entries(staged)
     if exported is None:
         return [f"{name}: {problem}"]
     file.write_bytes(module)
     if mlir:
         file.with_suffix(".mlir").write_text(exported.mlir_module(), "utf-8")
     signature["stablehlo"] = file.name
-    signature["differentiable"] = not problem
-    return [f"{name}: {problem}"] if problem else []
+    signature["differentiable"] = problem is None
+    return [] if problem is None else [f"{name}: {problem}"]
 
 
 def _write_source(
@@ -347,7 +372,7 @@ def _write_source(
         return {}, [f"{type(error).__name__}: {error}"]
     for name, entry in entries.items():
         arguments = [interface_json.encode(a) for a in entry.arguments.values()]
-        signatures[name]["function"] = {"name": entry.name, "arguments": arguments}
+        signatures[name]["function"] = {"name": entry.name, "arguments": arguments, "rng": entry.rng}
     file.write_text(text, encoding="utf-8")
     return constants, []
 
@@ -495,7 +520,7 @@ def _doc(name: str, staged: Staged, inputs: Sequence[str], framework: str) -> li
     return [*lines, "", "Returns:", f"  The results ({listed}), and params with updated variables."]
 
 
-def _arrays(staged: Staged) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def array_entries(staged: Staged) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the metadata of a function's arguments and results."""
     kinds = prediction_kinds(staged.jaxpr)
     inputs = [{"name": s.name, "dtype": s.dtype.name, "shape": list(s.shape)} for s in staged.inputs]
@@ -506,7 +531,7 @@ def _arrays(staged: Staged) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     return inputs, outputs
 
 
-def _is_independent(staged: Staged, facts: Any) -> bool:
+def is_independent(staged: Staged, facts: Any) -> bool:
     """Return whether results provably depend on their own example alone."""
     each = Examples(0)
     tags = [*[None] * len(staged.variables), *[each if spec.shape else None for spec in staged.inputs]]
@@ -520,7 +545,7 @@ def _is_independent(staged: Staged, facts: Any) -> bool:
 
 def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:
     interface = converted.interface
-    inputs, outputs = _arrays(staged)
+    inputs, outputs = array_entries(staged)
     return {
         "inputs": inputs,
         "outputs": outputs,

@@ -85,7 +85,7 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> _Identity | None:
             _check_parent(path)
             return None
         if not overwrite:
-            raise ExportError(f"{path} exists; choose another name, or overwrite it (--force)")
+            raise ExportError(f"{path} exists; choose another name, or pass overwrite=True")
         found = path.lstat()
         foreign = _foreign_files(path) if stat.S_ISDIR(found.st_mode) else None
     except OSError as error:  # a name that is too long, a parent without permission

@@ -59,6 +59,9 @@ def push_to_hub(
     Raises:
       ExportError: the artifact is damaged, or the hub rejects the upload.
       MissingLibraryError: huggingface_hub is not installed.
+
+    Example:
+      >>> tf2jax.push_to_hub("OUT", "organization/name", license="apache-2.0")  # doctest: +SKIP
     """
     hub = _hub()
     folder = Path(artifact)

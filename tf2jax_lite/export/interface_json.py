@@ -80,7 +80,7 @@ def decode_interface(data: Any) -> Interface:
         signature = inspect.Signature(parameters)
         return Interface(_text(data["name"]), signature, args, kwargs, count, decode(data["results"], 0))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise ExportError(f"the metadata's interface is damaged: {type(error).__name__}: {error}") from error
+        raise ExportError(f"the metadata's interface cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _text(value: Any) -> str:

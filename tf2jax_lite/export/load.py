@@ -73,6 +73,10 @@ def load(
 
     Raises:
       ExportError: the artifact is damaged or incomplete, or has no such function or backend; or its download failed.
+
+    Example:
+      >>> fn, params = tf2jax.load("OUT", "predict")
+      >>> results, params = fn(jax.device_put(params), x)
     """
     folder = local_artifact(path)
     with reading(str(folder), ExportError):
@@ -101,12 +105,12 @@ def _load(
     try:
         training = TrainingFacts.from_json(entry.get("training"))
     except ValueError as error:
-        raise ExportError(f"the metadata of {name!r} are damaged: {error}") from error
+        raise ExportError(f"the metadata of {name!r} cannot be read: {error}") from error
     statistics = frozenset(n for n, info in metadata["params"].items() if info.get("moving_statistic") is True)
     function = LoadedFunction(
         call,
         interface,
-        bool(entry["rng"]),
+        bool(_draws(entry) if backend == "source" else entry["rng"]),
         taken=taken,
         kinds=_kinds(entry, interface),
         independent=entry.get("independent") is True,
@@ -298,18 +302,15 @@ def _from_source(
         if not all(0 <= index < interface.count for index in used):
             raise ValueError(f"there are {interface.count} arrays, not {max(used) + 1}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ExportError(f"the metadata's arguments are damaged: {type(error).__name__}: {error}") from error
+        raise ExportError(f"the metadata's arguments cannot be read: {type(error).__name__}: {error}") from error
     nested = bool(metadata.get("nested_params"))  # earlier versions wrote functions of a flat dict
     modules = metadata.get("framework") == "nnx"
     if modules:
         nnx = importlib.import_module(".nnx", __package__)
         nnx.import_nnx()
     path = artifact_file(folder, metadata, file)
-    spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = import_source(path)
     try:
-        spec.loader.exec_module(module)
         written = getattr(module, recorded["name"])
         if modules:
             nnx = importlib.import_module(".nnx", __package__)
@@ -330,15 +331,36 @@ def _from_source(
         flat = interface.bind(args, kwargs, with_active_checks(config)).flat
         _check_multiples(interface, entry, flat)
         given = [map_structure(lambda x: flat[x.index] if isinstance(x, OutputRef) else x, a) for a in arguments]
-        if entry["rng"] and rng is None:
+        if _draws(entry) and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
-        key = {"rng": _typed(rng)} if entry["rng"] else {}
+        key = {"rng": _typed(rng)} if _draws(entry) else {}
         complete = _complete(params, needed, stacks, interface)
         results, after = written(nest_params(complete) if nested else complete, *given, **key)
         changed = flatten_params(after) if nested else after
         return results, {**params, **{name: changed[name] for name in entry["updates"]}}
 
     return function
+
+
+def import_source(path: Path) -> Any:
+    """Import an artifact's ``model.py``, whose code runs.
+
+    Raises:
+      ExportError: that fails.
+    """
+    spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ExportError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _draws(entry: Mapping[str, Any]) -> bool:
+    """Return whether a function's source takes a key."""
+    return bool(entry["function"].get("rng", entry["rng"]))
 
 
 def _check_multiples(interface: Interface, entry: Mapping[str, Any], flat: Sequence[Any]) -> None:

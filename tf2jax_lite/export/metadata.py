@@ -61,12 +61,12 @@ def read_metadata(folder: Path) -> dict[str, Any]:
         _check_older(folder, metadata.get("format_version"))
     for key, kind in (("signatures", dict), ("params", dict), ("files", dict)):
         if not isinstance(metadata.get(key), kind):
-            raise ExportError(f"{file}: {key} is missing or damaged")
+            raise ExportError(f"{file}: {key} is missing or of another type")
     options = metadata.get("options", {})
     if not isinstance(options, dict) or not isinstance(options.get("training", []), list):
-        raise ExportError(f"{file}: options are damaged")
+        raise ExportError(f"{file}: options are of another type")
     if not isinstance(metadata.get("warnings", []), list):
-        raise ExportError(f"{file}: warnings are damaged")
+        raise ExportError(f"{file}: warnings are of another type")
     for name, info in metadata["files"].items():
         _inside(folder, name)
         _check(f"{file}: file {name!r}", info, _FILE)
@@ -74,7 +74,7 @@ def read_metadata(folder: Path) -> dict[str, Any]:
         where = f"{file}: param {name[:100]!r}"
         _check(where, info, _PARAM)
         if len(info["shape"]) > _MAX_RANK or not all(type(size) is int and size >= 0 for size in info["shape"]):
-            raise ExportError(f"{where}: the shape is damaged")
+            raise ExportError(f"{where}: the shape is of another form")
         if name.count("/") > _MAX_PATH:
             raise ExportError(f"{where}: the name has more than {_MAX_PATH} scopes")
     for name, entry in metadata["signatures"].items():
@@ -116,7 +116,7 @@ def write_metadata(folder: Path, metadata: Mapping[str, Any]) -> dict[str, int]:
 def _check(where: str, found: Any, kinds: Mapping[str, Any]) -> None:
     """Check entries against a type, a list ``[type]``, or a dict of types."""
     if not isinstance(found, dict):
-        raise ExportError(f"{where} is damaged: it is not an object")
+        raise ExportError(f"{where} is not an object")
     for key, kind in kinds.items():
         value: Any = found.get(key)
         if isinstance(kind, list):
@@ -124,7 +124,7 @@ def _check(where: str, found: Any, kinds: Mapping[str, Any]) -> None:
         else:
             fits = isinstance(value, kind) and not (kind is int and (value < 0 or isinstance(value, bool)))
         if not fits:
-            raise ExportError(f"{where}: {key} is missing or damaged")
+            raise ExportError(f"{where}: {key} is missing or of another type")
         if isinstance(kind, list) and isinstance(kind[0], dict):
             for number, item in enumerate(value if isinstance(value, list) else ()):
                 _check(f"{where}: {key} {number}", item, kind[0])
@@ -167,8 +167,14 @@ def check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
       ExportError: one differs, or is missing.
     """
     for name, info in metadata["files"].items():
-        if sha256(artifact_file(folder, metadata, name)) != info["sha256"]:
-            raise ExportError(f"{folder / name} is damaged: its SHA-256 is not the one in the metadata")
+        if sha256(artifact_file(folder, metadata, name)) == info["sha256"]:
+            continue
+        if name == metadata.get("source"):
+            raise ExportError(
+                f"{folder / name} was edited after conversion. Run tf2jax-lite update {folder}, which checks it and "
+                "writes StableHLO and metadata that fit it."
+            )
+        raise ExportError(f"{folder / name} is damaged: its SHA-256 is not the one in the metadata")
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from tf2jax_lite.support.errors import ExportError
+from tf2jax_lite.support.errors import ExportError, MissingLibraryError
 from tf2jax_lite.support.stored_array import StoredArray
 
 SHARD_BYTES = 5 * 1000**3
@@ -135,7 +135,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
             return safetensors.numpy.load_file(str(path))
         return {name: _array(found) for name, found in safetensors.deserialize(path.read_bytes())}
     except Exception as error:  # SafetensorError, and others for damaged headers
-        raise ExportError(f"{path.name} is damaged: {error}") from error
+        raise ExportError(f"{path.name} cannot be read: {error}") from error
 
 
 def _array(found: Mapping[str, Any]) -> np.ndarray:
@@ -149,16 +149,26 @@ def as_complex(array: np.ndarray, dtype: str) -> np.ndarray:
     return np.ascontiguousarray(array).view(dtype)[..., 0] if dtype in _COMPLEX else array
 
 
+def require_orbax() -> Any:
+    """Return the module ``orbax.checkpoint``.
+
+    Raises:
+      MissingLibraryError: it is not installed.
+    """
+    try:
+        return importlib.import_module("orbax.checkpoint")
+    except ImportError:
+        raise MissingLibraryError("a checkpoint needs Orbax: pip install 'tf2jax-lite[checkpoint]'") from None
+
+
 def write_checkpoint(params: Mapping[str, Any], path: Path) -> None:
     """Write params as a flat dict.
 
     Raises:
-      ExportError: Orbax is not installed, or cannot write them.
+      ExportError: Orbax cannot write them.
+      MissingLibraryError: Orbax is not installed.
     """
-    try:
-        orbax = importlib.import_module("orbax.checkpoint")
-    except ImportError:
-        raise ExportError("a checkpoint needs Orbax: pip install 'tf2jax-lite[checkpoint]'") from None
+    orbax = require_orbax()
     try:
         with orbax.StandardCheckpointer() as checkpointer:
             checkpointer.save(path.absolute(), {str(name): np.asarray(value) for name, value in params.items()})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from tf2jax_lite.dynamic_shapes.intervals import LINEAR, Interval, jaxpr_intervals
+from tf2jax_lite.dynamic_shapes.intervals import LINEAR, jaxpr_intervals
+from tf2jax_lite.jaxprs.interval import Interval
 
 Kind = Literal["probabilities", "logits", "unknown"]
 PROBABILITIES: Kind = "probabilities"

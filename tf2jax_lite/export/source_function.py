@@ -59,9 +59,10 @@ def from_source(
         flat: dict[int, Any] = {}
         _collect(entry.structure, results, flat)
         updated = flatten_params(after)
-        return [flat[i] for i in range(len(flat))], [updated[name] for name in staged.updates]
+        return [flat[i] for i in range(len(flat))], [updated[name] for name in updates]
 
-    return dataclasses.replace(staged, variables=names, function=function)
+    updates = [name for name in staged.updates if name in entry.updates]
+    return dataclasses.replace(staged, variables=names, updates=updates, rng=entry.rng, function=function)
 
 
 def _collect(structure: Any, results: Any, flat: dict[int, Any]) -> None:

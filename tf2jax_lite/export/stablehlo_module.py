@@ -10,8 +10,8 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.dynamic_shapes.dim_expr import holds
-from tf2jax_lite.jaxprs.compat import without_source_paths
+from tf2jax_lite.jaxprs.compat import whole_tracebacks, without_source_paths
+from tf2jax_lite.lowering.interpreter.diagnostics import needed_constraint
 from tf2jax_lite.support.errors import ExportError
 from tf2jax_lite.values import static
 
@@ -22,14 +22,14 @@ from .stage import Staged
 @without_source_paths()  # they tell about the machine, and make the bytes depend on it
 def serialize(
     staged: Staged, params: Mapping[str, Any], platforms: Sequence[str]
-) -> tuple[bytes, str, jax.export.Exported]:
+) -> tuple[bytes, ExportError | None, jax.export.Exported]:
     """Lower a traced function for several platforms and serialize it with its VJP.
 
     The function takes ``(variables, inputs, key)``: lists of arrays, the last one of raw key data (uint32), empty if
     no random numbers are drawn. It returns ``(results, updates)``.
 
     Returns:
-      The module, the reason for which it has no VJP (empty if it has one), and the function as JAX exported it.
+      The module, the reason for which it has no VJP (None if it has one), and the function as JAX exported it.
 
     Raises:
       ExportError: something cannot be lowered for one of the platforms.
@@ -43,16 +43,25 @@ def serialize(
     key = [jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))] if staged.rng else []
     floating = any(jnp.issubdtype(v.dtype, jnp.inexact) for v in [*variables, *inputs])
     try:
-        exported = jax.export.export(jax.jit(function), platforms=list(platforms))(variables, inputs, key)
+        with whole_tracebacks():
+            exported = jax.export.export(jax.jit(function), platforms=list(platforms))(variables, inputs, key)
     except Exception as error:  # each primitive has its own errors
-        raise ExportError(f"no StableHLO for {', '.join(platforms)}: {type(error).__name__}: {error}") from error
+        kind = type(error).__name__
+        raise _problem(f"no StableHLO for {', '.join(platforms)}: {kind}: {error}", error) from error
     _check_sizes(staged, exported, variables, key)
     if floating:
         try:
-            return bytes(exported.serialize(vjp_order=1)), "", exported
+            with whole_tracebacks():
+                return bytes(exported.serialize(vjp_order=1)), None, exported
         except Exception as error:  # a loop without a known trip count, or a primitive without a transpose
-            return _serialized(exported), f"the StableHLO cannot be differentiated: {error}", exported
-    return _serialized(exported), "", exported
+            return _serialized(exported), _problem(f"the StableHLO cannot be differentiated: {error}", error), exported
+    return _serialized(exported), None, exported
+
+
+def _problem(text: str, cause: Exception) -> ExportError:
+    problem = ExportError(text)
+    problem.constraint = needed_constraint(cause)
+    return problem
 
 
 def _check_sizes(staged: Staged, exported: jax.export.Exported, variables: list[Any], key: list[Any]) -> None:
@@ -64,7 +73,7 @@ def _check_sizes(staged: Staged, exported: jax.export.Exported, variables: list[
     names = dict.fromkeys(name for spec in staged.inputs for size in spec.shape for name in dimension_names(str(size)))
     for least in _SIZES:
         sizes = {name: least + i for i, name in enumerate(names)}
-        if all(holds(constraint, sizes) for constraint in staged.constraints):
+        if all(constraint.holds(sizes) for constraint in staged.constraints):
             break
     else:
         return

@@ -48,5 +48,5 @@ def read_stacks(metadata: Mapping[str, Any]) -> dict[str, Any]:
             if len(shapes) > 1 or names[0] != key or np.size(layers) != len(names) or len(set(names)) < len(names):
                 raise ValueError(f"those of {key!r} do not fit")
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise ExportError(f"the metadata of stacked params are damaged: {type(error).__name__}: {error}") from error
+        raise ExportError(f"the metadata of stacked params cannot be read: {type(error).__name__}: {error}") from error
     return found

@@ -15,12 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, walk
-from tf2jax_lite.dynamic_shapes.dim_expr import (
-    constraint_asked_for,
-    constraint_of_shapes,
-    constraint_of_sizes,
-    holds_for_all,
-)
+from tf2jax_lite.dynamic_shapes.dim_expr import Constraint
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
+from tf2jax_lite.lowering.interpreter.diagnostics import needed_constraint
 from tf2jax_lite.pipeline.converted_function import ConvertedFunction
 from tf2jax_lite.support.errors import ExportError, InputError
 from tf2jax_lite.values import static
@@ -69,11 +66,11 @@ class Staged:
     results: list[Any]
     updates: list[str]
     function: Any
-    constraints: tuple[str, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
     def restrictions(self) -> list[str]:
         """Return the constraints that do not hold for all sizes."""
-        return [constraint for constraint in self.constraints if not holds_for_all(constraint)]
+        return [str(constraint) for constraint in self.constraints if not constraint.holds_for_all()]
 
     def arguments(self) -> list[jax.ShapeDtypeStruct]:
         """Return the array arguments, with symbolic dimensions."""
@@ -114,7 +111,7 @@ def input_specs(
         if name in given:
             shape = _parsed(name, given[name], leaf.shape)
         elif leaf.shape is None:
-            raise ExportError(f"the rank of argument {name} is not known; give its shape (--shapes)")
+            raise ExportError(f"the rank of argument {name} is not known; give its shape (shapes=)")
         else:
             shape = tuple(dimensions.name(i, d) for i, d in enumerate(leaf.shape))
         floating = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
@@ -213,23 +210,22 @@ def stage(
     Raises:
       ExportError: the function needs fixed sizes.
     """
-    constraints: list[str] = []
+    constraints: dict[str, Constraint] = {}
     while True:
         try:
-            return _staged(converted, specs, params, loose, tuple(constraints))
+            return _staged(converted, specs, params, loose, tuple(constraints.values()))
         except Exception as error:
-            problem = str(error)
-            constraint = constraint_asked_for(problem) or constraint_of_shapes(problem) or constraint_of_sizes(problem)
-            if constraint is not None and constraint not in constraints and len(constraints) < _MAX_CONSTRAINTS:
-                constraints.append(constraint)
+            constraint = needed_constraint(error)
+            if constraint is not None and str(constraint) not in constraints and len(constraints) < _MAX_CONSTRAINTS:
+                constraints[str(constraint)] = constraint
                 continue
-            if "InconclusiveDimensionOperation" in f"{error!r} {error}":
+            if constraint is not None or isinstance(error, InconclusiveDimensionOperation):
                 raise ExportError(_SYMBOLIC.format(converted.interface.name, error)) from error
             raise
 
 
-def _arrays(specs: Sequence[InputSpec], constraints: Sequence[str]) -> list[jax.ShapeDtypeStruct]:
-    scope = jax.export.SymbolicScope(constraints)
+def _arrays(specs: Sequence[InputSpec], constraints: Sequence[Constraint]) -> list[jax.ShapeDtypeStruct]:
+    scope = jax.export.SymbolicScope([str(constraint) for constraint in constraints])
     inputs = []
     for spec in specs:
         dims = ", ".join(str(d) for d in spec.shape)
@@ -243,7 +239,7 @@ def _staged(
     specs: Sequence[InputSpec],
     params: Mapping[str, Any],
     loose: bool,
-    constraints: tuple[str, ...],
+    constraints: tuple[Constraint, ...],
 ) -> Staged:
     names = list(converted.variables)
     inputs = _arrays(specs, constraints)
@@ -265,7 +261,7 @@ def _staged(
 
 
 _MAX_CONSTRAINTS = 16
-_SYMBOLIC = "{}: a computation needs the size of a symbolic dimension; give fixed shapes (--shapes). {}"
+_SYMBOLIC = "{}: a computation needs the size of a symbolic dimension; give fixed shapes (shapes=). {}"
 
 
 def _check_outputs(outputs: Any) -> None:

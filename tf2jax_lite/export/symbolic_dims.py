@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tf2jax_lite.dynamic_shapes.dim_expr import comparison
+from tf2jax_lite.dynamic_shapes.dim_expr import Constraint, linear_terms
 from tf2jax_lite.lowering.interpreter.diagnostics import SYMBOLIC_SHAPES
 from tf2jax_lite.pipeline.converted_function import ConvertedFunction
 from tf2jax_lite.support.errors import ExportError, LoweringError
@@ -64,23 +64,24 @@ def stage_symbolic(
     return _with_fewer_equalities(_with_one_batch(together, given, run), given, run)
 
 
-def with_offset(specs: Sequence[InputSpec], problem: str) -> list[InputSpec] | None:
+def with_offset(specs: Sequence[InputSpec], constraint: Constraint | None) -> list[InputSpec] | None:
     """Return arguments of which one size is larger, as an error asks for.
 
     Row splits have at least two elements, so that there is a row: ``d1`` becomes ``d1+1``.
 
     Args:
       specs: the arguments.
-      problem: the text of an error; that of an inconclusive comparison asks for a larger size.
+      constraint: the one that the error asks for.
 
     Returns:
       The arguments; None if the error asks for something else.
     """
-    left, right = (linear(text) for text in comparison(problem) or ("", ""))
-    if not left or not right or len(left.keys() - {""}) != 1 or any(right):
+    difference = 0 if constraint is None else constraint.larger - constraint.smaller
+    left = linear_terms(difference)
+    if left is None or len(left.keys() - {""}) != 1:
         return None
     (name,) = left.keys() - {""}
-    least = right.get("", 0) - left.get("", 0)
+    least = -left.get("", 0)
     larger = _renamed(specs, {name: f"{name}+{least - 1}"})
     return larger if left[name] == 1 and 1 < least <= _MAX_OFFSET and larger != list(specs) else None
 

@@ -314,7 +314,12 @@ def build_fed_sgd_client_work(
     """Make the client work that sends a gradient at the received weights.
 
     It is that of the mean loss over all the client's examples, each as often as the epochs have it. See
-    tff.learning.algorithms.build_fed_sgd; arguments as for `build_model_delta_client_work`.
+    tff.learning.algorithms.build_fed_sgd.
+
+    Args:
+      model: the model.
+      client_weighting: weights by examples, or equal ones.
+      train_metrics: name to metric, over the clients' examples.
     """
     client_weight(client_weighting, jnp.float32(0))
     metrics = check_metrics("build_fed_sgd_client_work", "train_metrics", train_metrics)

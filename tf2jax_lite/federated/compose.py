@@ -157,7 +157,7 @@ _REMEDIES = {
     FIRST_PASS: "Give that pass an aggregator with the same guarantees (full_gradient_aggregator of Mime), or take "
     "another algorithm.",
     _STATISTICS: "Take a model without them, keep them at the clients (with_local_weights), or train an artifact's "
-    "evaluation mode (--train-signature serving_default).",
+    "evaluation mode (train_signature='serving_default').",
 }
 
 

@@ -248,7 +248,7 @@ class _Training:
             problem = "weights are NaN or infinite"
             if not math.isfinite(loss):
                 problem = f"the loss of epoch {epoch + 1} is {loss}"
-            reason = self._data.problem() or "lower the learning rate, or clip gradients (clip_norm)"
+            reason = self._data.problem() or "lower the learning rate, or clip gradients (clip_norm=)"
             raise TrainingError(f"{problem}: {reason}.")
         return LearningProcessOutput(_Saved(state, best), {"loss": loss, "steps": self._steps})
 

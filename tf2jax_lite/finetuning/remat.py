@@ -50,8 +50,8 @@ def in_blocks(function: Callable[..., Any]) -> Callable[..., Any]:
         nested = (inner for eqn in closed.jaxpr.eqns for inner in equations(eqn))
         if any(eqn.primitive.name == "call_exported" for eqn in nested):
             raise InputError(
-                "the StableHLO of an artifact is one operation, which has no blocks to rematerialize. Use its source "
-                "(--backend source), which runs the artifact's Python code."
+                "the StableHLO of an artifact is one operation, which has no blocks to rematerialize. Use "
+                "backend='source', which runs the artifact's Python code."
             )
         return jax.tree.unflatten(jax.tree.structure(shapes), _run(closed, leaves))
 

@@ -6,7 +6,7 @@ Read `graph` first: `Graph`, `Function`, `Node`, `TensorRef`; this package expor
 - `verify`: `check_calls` raises on recursion and on calls nested too deeply or expanded too often.
 - `liveness`: the nodes that outputs and effects need.
 - `traversal`: producers behind Identity nodes, constants, topological order, called functions.
-- `builder`: Const and _Undefined nodes, rewired inputs, libraries of new functions.
+- `build`: Const and _Undefined nodes, rewired inputs, libraries of new functions.
 - `providers`: protocols of compilers and evaluators that the pipeline injects into the lowering.
 
 Must not import TensorFlow, JAX, or any other package than `support`.

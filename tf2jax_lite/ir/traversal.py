@@ -1,13 +1,13 @@
 """Walk over the nodes of a function and over the functions of a graph.
 
-`producer` and `skip` look through nodes that forward a value, `constant_value` reads a Const, `topological_order`
-sorts nodes, `argument_offset` relates the inputs of a call to the arguments of the callee, and `called_functions` finds
-the functions that a graph reaches.
+`producer` and `skip` look through nodes that forward a value, `Nodes` is a function as patterns read it,
+`constant_value` reads a Const, `topological_order` sorts nodes, `argument_offset` relates the inputs of a call to the
+arguments of the callee, and `called_functions` finds the functions that a graph reaches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -50,6 +50,34 @@ def constant_scalar(ref: TensorRef, nodes: Mapping[str, Node]) -> int | None:
     """Return a constant integer or bool scalar's value; None for any other tensor."""
     value = constant_value(ref, nodes)
     return int(value) if value is not None and value.shape == () and value.dtype.kind in "biu" else None
+
+
+class Nodes:
+    """The nodes of a function, as `tf2jax_lite.support.patterns.match` reads a graph.
+
+    Args:
+      function: the function.
+    """
+
+    def __init__(self, function: Function):
+        self.by_name: Mapping[str, Node] = {node.name: node for node in function.nodes}
+
+    def producer(self, value: TensorRef, through: Collection[str] = ()) -> Node | None:
+        """Return a tensor's node, behind forwarding nodes; None for an argument."""
+        return producer(value, self.by_name, IDENTITY.union(through))
+
+    def kind(self, operation: Node) -> str:
+        """Return a node's op."""
+        return operation.op
+
+    def operands(self, operation: Node) -> Sequence[TensorRef]:
+        """Return a node's inputs."""
+        return operation.inputs
+
+    def number(self, value: TensorRef) -> int | None:
+        """Return the integer of a Const of one element."""
+        array = constant_value(value, self.by_name)
+        return int(array.reshape(())) if array is not None and array.size == 1 and array.dtype.kind in "iu" else None
 
 
 def argument_offset(node: Node, callee: Function) -> int:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.export
+import numpy as np
 from jax.core import AbstractValue, ShapedArray, Tracer, max_dim, min_dim
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, Var, jaxpr_as_fun, primitives
 from jax.extend.mlir import ir
@@ -43,9 +45,14 @@ __all__ = [
     "Zero",
     "bind",
     "composite_jaxpr",
+    "constant_of",
     "core_call_lowering",
     "define_prng_impl",
+    "dim_terms",
+    "equation_of",
     "evaluate_compiled",
+    "identity_of",
+    "inconclusive_comparison",
     "instantiate_zeros",
     "ir",
     "is_traced",
@@ -63,6 +70,7 @@ __all__ = [
     "threefry2x32_p",
     "used_inputs",
     "varying_axes",
+    "whole_tracebacks",
     "with_vjp",
     "without_source_paths",
 ]
@@ -92,6 +100,127 @@ def varying_axes(aval: AbstractValue) -> frozenset[str]:
     """Return mesh axes an abstract value varies along, in ``shard_map``, or none."""
     found = getattr(aval, "manual_axis_type", None) or getattr(aval, "vma", None)  # the second before JAX 0.10
     return frozenset(getattr(found, "varying", found) or ())
+
+
+# ---- tracers ----
+
+_MAX_TRACES = 32
+
+
+def _outermost(tracer: Any) -> Any:
+    """Return the enclosing trace's tracer of which an inner one is a constant.
+
+    Otherwise return the tracer itself.
+    """
+    for _ in range(_MAX_TRACES):
+        frame, variable = getattr(getattr(tracer, "_trace", None), "frame", None), getattr(tracer, "val", None)
+        outer = getattr(frame, "constvar_to_val", {}).get(variable) if isinstance(variable, Var) else None
+        if not is_traced(outer):
+            break
+        tracer = outer
+    return tracer
+
+
+def identity_of(tracer: Any) -> int:
+    """Return a number that differs for different values of a trace, while they live."""
+    tracer = _outermost(tracer)
+    variable = getattr(tracer, "val", None)
+    return id(tracer if variable is None else variable)
+
+
+def constant_of(tracer: Any) -> Any:
+    """Return the value of a constant tracer as a NumPy array, else None."""
+    if not is_traced(tracer):
+        return np.asarray(tracer)
+    tracer = _outermost(tracer)
+    lower = getattr(tracer, "full_lower", None)
+    value = lower() if lower is not None else tracer
+    return None if is_traced(value) else np.asarray(value)
+
+
+def equation_of(tracer: Any) -> tuple[str, list[Any], Any]:
+    """Return name, operands and parameters of the equation that computes a tracer.
+
+    The name is "" for arguments, results of several, and traces that do not keep equations.
+    """
+    equation = getattr(_outermost(tracer), "parent", None)
+    primitive = getattr(equation, "primitive", None)
+    operands = getattr(equation, "in_tracers", None)
+    if primitive is None or operands is None or len(getattr(equation, "outvars", ())) != 1:
+        return "", [], {}
+    return primitive.name, list(operands), getattr(equation, "params", {})
+
+
+# ---- symbolic dimensions ----
+
+DimTerms = tuple[tuple[int, tuple[tuple[Any, int], ...]], ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def dim_terms(dim: Any) -> DimTerms:
+    """Return the terms of a symbolic dimension, a sum of products, the constant last.
+
+    Returns:
+      For each term its coefficient, and its factors with their exponents. A factor is a variable's name, or a tuple of
+      an operation (``floordiv``, ``mod``, ``max``, ``min``) and its operands, which are ints or symbolic dimensions.
+    """
+    return tuple(
+        (int(times), tuple((_factor(factor), int(power)) for factor, power in sorted(term._factors)))
+        for term, times in dim._sorted_terms
+    )
+
+
+def _factor(factor: Any) -> Any:
+    if factor.var is not None:
+        return factor.var
+    return (factor.operation, *map(_operand, factor.operands))
+
+
+def _operand(dim: Any) -> Any:
+    """Return an operand, as an int where JAX holds one as a sum of a single number."""
+    if isinstance(dim, int):
+        return dim
+    terms = dim_terms(dim)
+    return terms[0][0] if len(terms) == 1 and not terms[0][1] else dim
+
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    **dict.fromkeys(("__ge__", "__lt__"), lambda a, b: (a, b)),
+    **dict.fromkeys(("__le__", "__gt__"), lambda a, b: (b, a)),
+}
+
+
+def inconclusive_comparison(error: BaseException) -> tuple[Any, Any] | None:
+    """Return a and b where JAX does not know if dimension a is at least b.
+
+    The frame of the comparison has them. JAX removes its frames where an exception leaves its outermost function, so
+    this is for errors that are caught while tracing, or under `whole_tracebacks`.
+
+    Args:
+      error: an error. None is returned for all but `InconclusiveDimensionOperation`.
+    """
+    trace = error.__traceback__ if isinstance(error, InconclusiveDimensionOperation) else None
+    found = None
+    while trace is not None:
+        code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals
+        if code.co_name in _COMPARISONS and jax.export.is_symbolic_dim(names.get("self", 0)):
+            found = _COMPARISONS[code.co_name](names["self"], names["other"])
+        trace = trace.tb_next
+    return found
+
+
+@contextlib.contextmanager
+def whole_tracebacks() -> Iterator[None]:
+    """Keep JAX's frames in the tracebacks of errors.
+
+    The option is one of the process, so tracebacks in other threads meanwhile have them, too.
+    """
+    mode = jax.config.jax_traceback_filtering  # pyright: ignore[reportAttributeAccessIssue]
+    jax.config.update("jax_traceback_filtering", "off")
+    try:
+        yield
+    finally:
+        jax.config.update("jax_traceback_filtering", mode)
 
 
 # ---- equations ----

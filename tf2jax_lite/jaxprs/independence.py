@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .compat import Literal, scan_counts
+from .elementwise import ELEMENTWISE
 from .walk import parts
 
 
@@ -62,7 +63,7 @@ def _of_equation(eqn: Any, given: Sequence[Tag]) -> Sequence[Tag]:
     name, count = eqn.primitive.name, len(eqn.outvars)
     if name in _CONTROL_FLOW:
         return _CONTROL_FLOW[name](eqn, given)
-    if name in _ELEMENTWISE:
+    if name in ELEMENTWISE:
         return [_joined(given)] * count
     if name in _RULES:
         return [_RULES[name](eqn, given)] * count
@@ -71,58 +72,6 @@ def _of_equation(eqn: Any, given: Sequence[Tag]) -> Sequence[Tag]:
         found = examples_of_results(inner, given)
         return found if len(found) == count else [MIXED] * count
     return [MIXED] * count
-
-
-_ELEMENTWISE = frozenset(
-    {
-        *("abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e"),
-        *("bessel_i1e", "cbrt", "ceil", "clamp", "clz", "complex", "conj", "convert_element_type", "copy", "copy_p"),
-        *(
-            "cos",
-            "cosh",
-            "digamma",
-            "div",
-            "eq",
-            "erf",
-            "erf_inv",
-            "erfc",
-            "exp",
-            "exp2",
-            "expm1",
-            "floor",
-            "forward_only",
-            "ge",
-            "gt",
-        ),
-        *(
-            "igamma",
-            "igammac",
-            "imag",
-            "integer_pow",
-            "is_finite",
-            "le",
-            "lgamma",
-            "log",
-            "log1p",
-            "logistic",
-            "lt",
-            "materialize",
-        ),
-        *("max", "min", "mul", "mul_no_nan", "name", "ne", "neg", "nextafter", "not", "optimization_barrier", "or"),
-        *(
-            "polygamma",
-            "population_count",
-            "pow",
-            "real",
-            "reduce_precision",
-            "regularized_incomplete_beta",
-            "rem",
-            "reverse_only",
-        ),
-        *("round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin"),
-        *("sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor", "zeta"),
-    }
-)
 
 
 def _joined(tags: Sequence[Tag]) -> Tag:

@@ -168,7 +168,7 @@ class _HostStore(CheckpointStore):
             number, before, record = int(found["number"]), dict(found["identity"]), dict(found["record"])
             arrays |= {name: from_plain(arrays[name], kind) for name, kind in found.get("dtypes", {}).items()}
         except Exception as error:  # Orbax, TensorStore and damaged headers fail in many ways
-            raise CheckpointError(f"{self._name()} is damaged: {type(error).__name__}: {error}") from error
+            raise CheckpointError(f"{self._name()} cannot be read: {type(error).__name__}: {error}") from error
         self._check_identity(before)
         try:
             return Checkpoint(number, restored_state(template, self._upgraded(arrays)), record)
@@ -387,7 +387,7 @@ class ShardedCheckpoints(CheckpointStore):
             number, before, record = int(found["number"]), dict(found["identity"]), dict(found["record"])
             names = list(found["names"])
         except Exception as error:  # Orbax fails in many ways
-            raise CheckpointError(f"{self._name()} is damaged: {type(error).__name__}: {error}") from error
+            raise CheckpointError(f"{self._name()} cannot be read: {type(error).__name__}: {error}") from error
         self._check_identity(before)
         if names != _names(template):
             raise CheckpointError(f"{self._name()} is of another model, or of other options: its arrays differ.")
@@ -398,7 +398,7 @@ class ShardedCheckpoints(CheckpointStore):
         try:
             arrays = self._manager.restore(at, args=args.Composite(state=args.StandardRestore(shapes))).state
         except Exception as error:
-            raise CheckpointError(f"{self._name()} is damaged: {type(error).__name__}: {error}") from error
+            raise CheckpointError(f"{self._name()} cannot be read: {type(error).__name__}: {error}") from error
         leaves = [arrays[name] for name in sorted(arrays)]
         return Checkpoint(number, jax.tree.unflatten(jax.tree.structure(template), leaves), record)
 

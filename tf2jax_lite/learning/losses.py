@@ -151,8 +151,8 @@ def check_probabilities(predictions: Any, loss: str) -> None:
     """
     if problem := _not_probabilities(predictions, loss):
         raise InputError(
-            f"{loss} takes probabilities, as in Keras, and the predictions {problem}. If they are logits, say so: "
-            f"named_loss({loss!r}, from_logits=True), from_logits=True, or --from-logits in the shell."
+            f"{loss} takes probabilities, as in Keras, and the predictions {problem}. If they are logits, say "
+            "from_logits=True."
         )
 
 

@@ -440,7 +440,7 @@ def warn_of_logits(model: Model, kinds: Iterable[Any]) -> None:
     if getattr(model.train_loss, "takes_probabilities", False) and set(kinds) == {LOGITS}:
         warnings.warn(
             "the loss takes probabilities, as in Keras, and the model ends in a linear layer, which returns logits: "
-            "say from_logits=True (--from-logits in the shell).",
+            "say from_logits=True.",
             stacklevel=3,
         )
 
@@ -449,6 +449,9 @@ def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Arra
     """Return ``(weights, batch, rng) -> float (n,)``: losses in training mode.
 
     They are float32 or wider, and 0 for padding. See fedjax.model_per_example_loss.
+
+    Args:
+      model: whose loss in training mode is computed.
 
     Raises:
       InputError: it is not a model.
@@ -525,6 +528,9 @@ def model_grad(model: Model) -> Callable[[Any, Batch, Any], PyTree]:
     """Return ``(weights, batch, rng) -> gradient`` of the mean loss.
 
     See fedjax.model_grad.
+
+    Args:
+      model: whose loss in training mode is differentiated.
     """
     value_and_grad = model_value_and_grad(model)
     return lambda weights, batch, rng: value_and_grad(weights, batch, rng)[1]

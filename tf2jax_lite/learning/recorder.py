@@ -149,6 +149,9 @@ def read_history(path: str | Path) -> list[Record]:
 
     Each line is a dict with ``round``.
 
+    Args:
+      path: the file.
+
     Raises:
       DataError: the file is damaged, or cannot be read. An unfinished last line, of a run that was killed, is left out.
     """

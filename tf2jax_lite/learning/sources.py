@@ -177,17 +177,17 @@ def _check_facts(facts: TrainingFacts, loss: Any, weights: ModelWeights) -> None
         if name not in weights.non_trainable:
             raise InputError(
                 f"the variable {name!r} has {reason}, which training here does not apply. Remove it from the model, or "
-                "freeze the variable (trainable=False, --freeze)."
+                "freeze the variable (trainable=False in Keras, freeze=)."
             )
     if facts.adds_losses and not facts.returns_losses:
         raise InputError(
             "the model adds losses (regularizers, add_loss), which its function in evaluation mode does not return. "
-            "Train the function in training mode: convert with --train."
+            "Train the function in training mode: tf2jax-lite convert --train."
         )
     if facts.masks_losses and getattr(loss, "ignores_masks", False):
         raise InputError(
             "the model masks steps (mask_zero, Masking), which Keras leaves out of the loss, and the artifact's "
-            "functions do not return the mask. Name the target of padded steps (ignore_label, --ignore-label), give a "
+            "functions do not return the mask. Name the target of padded steps (ignore_label=), give a "
             "loss of your own, (batch, predictions) -> (n,), or train by create_model_from_tf."
         )
 

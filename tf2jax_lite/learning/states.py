@@ -246,7 +246,7 @@ def _restored_clients(name: str, leaf: ByClient, arrays: dict[str, np.ndarray]) 
     stacked = {key.removeprefix(prefix): arrays.pop(key) for key in list(arrays) if key.startswith(prefix)}
     if any(len(value) != len(known) for value in stacked.values()):
         raise CheckpointError(
-            f"the checkpoint's {name!r} is damaged: it has {len(known)} ids and other numbers of entries"
+            f"the checkpoint's {name!r} contradicts itself: it has {len(known)} ids and other numbers of entries"
         )
     entries = {
         client_id: jax.device_get(restored_state(leaf.like, {part: value[row] for part, value in stacked.items()}))

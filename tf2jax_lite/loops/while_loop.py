@@ -26,7 +26,10 @@ Parameters: ``loop``, its functions; ``results``, the indices of the results amo
 upper bound of its trip count, or None.
 """
 
-_start = Primitive("loop_start")
+LOOP_START = "loop_start"
+"""The name of an identity on a loop's operands, without derivatives."""
+
+_start = Primitive(LOOP_START)
 with_residuals_p = Primitive(WITH_RESIDUALS)
 
 

@@ -7,11 +7,11 @@ name, for debugging and ablation.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from tf2jax_lite import ir
-from tf2jax_lite.support.config import Config, chosen_names
+from tf2jax_lite.support.config import Config, is_chosen
+from tf2jax_lite.support.entries import Entry, apply
 
 from .canonicalize import (
     calls_and_for,
@@ -35,134 +35,114 @@ from .optimize import (
     tensor_array_stack,
 )
 
-
-@dataclasses.dataclass(frozen=True)
-class Pass:
-    """A pass.
-
-    Attributes:
-      name: the name of its module.
-      run: returns the rewritten graph.
-      effect: the rewrite in a few words: before -> after.
-      reason: the reason for its position in the list.
-      required: whether graphs would convert to wrong values, or not at all, without it.
-    """
-
-    name: str
-    run: Callable[[ir.Graph, Config], ir.Graph]
-    effect: str
-    reason: str
-    required: bool = False
-
-
-PASSES: tuple[Pass, ...] = (
-    Pass(
+PASSES = (
+    Entry(
         "calls_and_for",
         calls_and_for.run,
-        "BatchFunction -> call, For -> While",
         "first: other passes handle calls and While only",
+        "BatchFunction -> call, For -> While",
         required=True,
     ),
-    Pass(
+    Entry(
         "select_implementation",
         select_implementation.run,
-        "call of `api_implements` -> its CPU variant",
         "before passes that change signatures, which it compares",
+        "call of `api_implements` -> its CPU variant",
         required=True,
     ),
-    Pass(
+    Entry(
         "legacy_tensor_arrays",
         legacy_tensor_arrays.run,
-        "TensorArray V1, V2 -> V3; Stack -> StackV2",
         "before functionalize: handles pass Switch, Merge and Enter as resources",
+        "TensorArray V1, V2 -> V3; Stack -> StackV2",
         required=True,
     ),
-    Pass(
+    Entry(
         "functionalize",
         functionalize.run,
-        "Switch, Merge, Enter, Exit -> If, While",
         "before the passes that analyze loops and branches",
+        "Switch, Merge, Enter, Exit -> If, While",
         required=True,
     ),
-    Pass(
+    Entry(
         "effectful_conditions",
         effectful_conditions.run,
-        "condition with effects -> call in the body",
         "after functionalize, whose loops may have such conditions",
+        "condition with effects -> call in the body",
         required=True,
     ),
-    Pass(
+    Entry(
         "stacks_to_lists",
         stacks_to_lists.run,
-        "StackV2 -> TensorList",
         "after functionalize: loops and branches carry the lists",
+        "StackV2 -> TensorList",
         required=True,
     ),
-    Pass(
+    Entry(
         "tensor_array_stack",
         tensor_array_stack.run,
-        "gather(range(size)) -> `_TensorArrayStack`",
         "after functionalize, also inside loops; otherwise free",
+        "gather(range(size)) -> `_TensorArrayStack`",
     ),
-    Pass(
+    Entry(
         "list_element_grads",
         list_element_grads.run,
-        "sum of lists -> update of one element",
         "before dead_values, which removes the unused lists",
+        "sum of lists -> update of one element",
     ),
-    Pass(
+    Entry(
         "split_loop_bounds",
         split_loop_bounds.run,
-        "i < min(a, b) -> i < a and i < b",
         "before fold_clamps, which may rewrite the Minimum",
+        "i < min(a, b) -> i < a and i < b",
     ),
-    Pass(
+    Entry(
         "fold_clamps",
         fold_clamps.run,
-        "max(n, x) -> n if x <= n",
         "after split_loop_bounds; otherwise free",
+        "max(n, x) -> n if x <= n",
     ),
-    Pass(
+    Entry(
         "repeat_idiom",
         repeat_idiom.run,
-        "expanded tf.repeat -> `_Repeat`",
         "before cse, which merges equal repeats",
+        "expanded tf.repeat -> `_Repeat`",
     ),
-    Pass(
+    Entry(
         "gather_idiom",
         gather_idiom.run,
-        "concat of slices of a split -> `_GatherPieces`",
         "free",
+        "concat of slices of a split -> `_GatherPieces`",
     ),
-    Pass(
+    Entry(
         "relu_idiom",
         relu_idiom.run,
-        "max(x, 0) of jax2tf -> Relu",
         "before narrow_constants, which changes constants",
+        "max(x, 0) of jax2tf -> Relu",
     ),
-    Pass(
+    Entry(
         "narrow_constants",
         narrow_constants.run,
-        "float constants -> bfloat16, if configured",
         "after the passes that read constants",
+        "float constants -> bfloat16, if configured",
     ),
-    Pass(
+    Entry(
         "cse",
         cse.run,
-        "equal nodes -> one, with data-dependent shapes",
         "after the idioms, whose nodes it merges as well",
+        "equal nodes -> one, with data-dependent shapes",
     ),
-    Pass(
+    Entry(
         "dead_values",
         dead_values.run,
-        "dead results, inputs, loop variables -> `_Undefined`",
         "after the passes that leave values unused",
+        "dead results, inputs, loop variables -> `_Undefined`",
     ),
-    Pass(
+    Entry(
         "scan_layers",
         scan_layers.run,
-        "equal consecutive layers -> `_ScanLayers`, if configured",
         "last: other passes see each layer's nodes",
+        "equal consecutive layers -> `_ScanLayers`, if configured",
     ),
 )
 """The passes, in order."""
@@ -181,12 +161,6 @@ def run_passes(graph: ir.Graph, config: Config, only: Collection[str] | None = N
       graph: a verified graph.
       config: the options; ``passes`` chooses the optional passes.
       only: names of the passes to run; all by default.
-
-    Raises:
-      ConfigError: ``passes`` names an unknown pass, or leaves out a required one.
     """
-    chosen = chosen_names("passes", config.passes, NAMES, REQUIRED)
-    for entry in PASSES:
-        if (only is None or entry.name in only) and entry.name in chosen:
-            graph = entry.run(graph, config)
-    return graph
+    chosen = {name for name in NAMES if name in REQUIRED or is_chosen(config.passes, name)}
+    return apply(PASSES, chosen if only is None else chosen.intersection(only), graph, config)

@@ -23,10 +23,10 @@ from typing import Any, Literal, overload
 from tf2jax_lite import ir
 from tf2jax_lite.calling.imported_function import ImportedFunction
 from tf2jax_lite.frontend.concrete import concrete_function, trace
+from tf2jax_lite.frontend.concrete.saved_signatures import signature_loader
 from tf2jax_lite.frontend.runtime.host_function import HostFunction
 from tf2jax_lite.frontend.runtime.xla_compiler import BridgeCompiler
 from tf2jax_lite.frontend.saved import graph_def_file, saved_model
-from tf2jax_lite.frontend.saved.signatures import signature_loader
 from tf2jax_lite.lowering.interpreter.int64_narrowing import warn_of_narrowing
 from tf2jax_lite.passes.optimize.narrow_constants import narrowed_dtypes
 from tf2jax_lite.support.config import current_config
@@ -60,6 +60,10 @@ def convert(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Ann
       UnsupportedOpsError: the graph has ops without an implementation; all are listed.
       UnsupportedError: another construct has no counterpart in JAX.
       InputError: TensorFlow cannot trace it with these arguments.
+
+    Example:
+      >>> jax_fn, params = tf2jax.convert(model, tf.TensorSpec([None, 3]))
+      >>> results, params = jax.jit(jax_fn)(params, x)
     """
     imported = trace.trace(tf_func, args, kwargs)
     converted = convert_imported(imported)
@@ -80,6 +84,11 @@ def convert_functional(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -
 
     Raises:
       UnsupportedError: as for `convert`, or the function reads variables.
+
+    Example:
+      >>> jax_fn = tf2jax.convert_functional(tf.function(tf.nn.relu), tf.TensorSpec([None]))
+      >>> jax_fn(np.float32([-1, 2]))
+      Array([0., 2.], dtype=float32)
     """
     imported = trace.trace(tf_func, args, kwargs)
     return _without_params(convert_imported(imported), imported)
@@ -97,6 +106,10 @@ def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict[str, An
 
     Raises:
       InputError: the function was saved with several signatures: choose one.
+
+    Example:
+      >>> restored = tf.saved_model.load("MODEL")
+      >>> jax_fn, params = tf2jax.convert_from_restored(restored.signatures["serving_default"])
     """
     imported = trace.trace_restored(tf_func)
     converted = convert_imported(imported)
@@ -116,6 +129,11 @@ def convert_functional_from_restored(tf_func: Any) -> AnnotatedFunction:
     Raises:
       InputError: as for `convert_from_restored`.
       UnsupportedError: as for `convert_functional`.
+
+    Example:
+      >>> restored = tf.saved_model.load("RELU")  # without variables
+      >>> jax_fn = tf2jax.convert_functional_from_restored(restored.signatures["serving_default"])
+      >>> results = jax_fn(x=np.float32([-1, 2]))
     """
     imported = trace.trace_restored(tf_func)
     return _without_params(convert_imported(imported), imported)
@@ -167,6 +185,10 @@ def convert_saved_model(
       LimitError: the model is larger than the options allow.
       UntrustedError: loading would run code or touch files that ``config.trusted`` does not name.
       UnsupportedError: as for `convert`; or the model cannot be split, as a string op depends on trained variables.
+
+    Example:
+      >>> jax_fn, params = tf2jax.convert_saved_model("MODEL", "serving_default")
+      >>> results, params = jax_fn(params, x=x)
     """
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f"path is the directory of a SavedModel, got {type(path).__name__}.")
@@ -248,6 +270,10 @@ def convert_graph_def(
     Raises:
       InvalidModelError: the proto is damaged, or a named node does not exist.
       InputError: ``inputs`` or ``outputs`` are not names.
+
+    Example:
+      >>> jax_fn, params = tf2jax.convert_graph_def("frozen.pb", inputs=["x"], outputs="probs")
+      >>> probs, params = jax_fn(params, x)
     """
     where = os.fspath(graph_def) if isinstance(graph_def, (str, os.PathLike)) else "GraphDef"
     with reading(where):
@@ -283,11 +309,17 @@ def initial_value(graph_def: Any, variable: str) -> Any:
 def _with_params(converted: ConvertedFunction, imported: ImportedFunction) -> AnnotatedFunction:
     interface = converted.interface
 
-    def jax_func(*args: Any, **kwargs: Any) -> Any:
+    def taken(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         params, args = interface.take_params(args, kwargs)
-        return converted.call(params, args, kwargs, interface.take_key(args, kwargs))
+        return params, args, kwargs, interface.take_key(args, kwargs)
 
-    return _annotated(jax_func, converted, imported, params=True)
+    def jax_func(*args: Any, **kwargs: Any) -> Any:
+        return converted.call(*taken(args, kwargs))
+
+    def sizes(*args: Any, **kwargs: Any) -> Any:
+        return converted.sizes(*taken(args, kwargs))
+
+    return _annotated(jax_func, sizes, converted, imported, params=True)
 
 
 def _without_params(converted: ConvertedFunction, imported: ImportedFunction) -> AnnotatedFunction:
@@ -301,10 +333,15 @@ def _without_params(converted: ConvertedFunction, imported: ImportedFunction) ->
     def jax_func(*args: Any, **kwargs: Any) -> Any:
         return converted.call({}, args, kwargs, converted.interface.take_key(args, kwargs))[0]
 
-    return _annotated(jax_func, converted, imported, params=False)
+    def sizes(*args: Any, **kwargs: Any) -> Any:
+        return converted.sizes({}, args, kwargs, converted.interface.take_key(args, kwargs))
+
+    return _annotated(jax_func, sizes, converted, imported, params=False)
 
 
-def _annotated(fn: Any, converted: ConvertedFunction, imported: ImportedFunction, *, params: bool) -> AnnotatedFunction:
+def _annotated(
+    fn: Any, sizes: Callable[..., Any], converted: ConvertedFunction, imported: ImportedFunction, *, params: bool
+) -> AnnotatedFunction:
     interface = converted.interface
     fn.__name__ = fn.__qualname__ = interface.name
     random = converted.program.random_nodes
@@ -321,6 +358,7 @@ def _annotated(fn: Any, converted: ConvertedFunction, imported: ImportedFunction
         imported.structured_inputs,
         imported.structured_outputs,
         interface.signature,
+        sizes=sizes,
         xla_fallback_nodes=converted.program.fallback_nodes,
         layer_stacks=converted.stacks,
     )

@@ -44,6 +44,11 @@ class AnnotatedFunction:
       host: the `HostFunction` that runs before it, if it is the core of a split model; else None.
       xla_fallback_nodes: names of the nodes that TensorFlow's XLA bridge compiles (see ``config.xla_fallback``).
       layer_stacks: for the name of each stacked param, the names of the layers' variables (see ``config.scan_layers``).
+
+    Example:
+      >>> jax_fn, params = tf2jax.convert(model, tf.TensorSpec([None, 3]))
+      >>> list(jax_fn.signature.parameters)
+      ['x']
     """
 
     host: Any = None
@@ -57,11 +62,13 @@ class AnnotatedFunction:
         structured_outputs: Any,
         signature: inspect.Signature,
         *,
+        sizes: Callable[..., Any],
         xla_fallback_nodes: Sequence[str] = (),
         layer_stacks: Stacks | None = None,
     ):
         self.fn = fn
         self.converted = converted
+        self._sizes = sizes
         self.structured_inputs = structured_inputs
         self.structured_outputs = structured_outputs
         self.signature = signature
@@ -76,6 +83,18 @@ class AnnotatedFunction:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         return self.fn(*args, **kwargs)
+
+    def sizes(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Return the shapes of the arrays that a call with the same arguments returns.
+
+        Inside ``jit``, ``config.dynamic_shape_bound`` pads results of data-dependent size. Their sizes tell where the
+        padding begins. Computing both in one jitted function costs little more than one of them.
+
+        Returns:
+          The structure of the results, with an int32 vector for each array: its shape in TensorFlow, as ``tf.shape``
+          returns it. Without data-dependent sizes it is the shape of the array.
+        """
+        return self._sizes(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"AnnotatedFunction({self.__name__}{self.signature})"
@@ -156,6 +175,15 @@ class ConvertedFunction:
         flat, state = self.flat_call(params, bound.flat, rng, promote_dtypes=bound.promote_dtypes)
         return self.interface.results(flat), state
 
+    def sizes(self, params: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], rng: Any) -> Any:
+        """Return the shapes of the results of `call`, in their structure."""
+        bound = self.interface.bind(args, kwargs, with_active_checks(self.config))
+        if any(name in params for names in self.stacks.values() for name in names[1:]):
+            params = stacked(params, self.stacks)
+        params, same_dtypes = self._checked_params(params)
+        promote_dtypes = bound.promote_dtypes or not same_dtypes
+        return self.interface.results(self._retracing.sizes(params, bound.flat, _typed_key(rng), promote_dtypes))
+
     def flat_call(
         self, params: Mapping[str, Any], inputs: Sequence[Any], rng: Any = None, *, promote_dtypes: bool = False
     ) -> tuple[list[Any], dict[str, Any]]:
@@ -187,7 +215,7 @@ class ConvertedFunction:
         state = dict(params)
         given = x64_params.enter(state, self.program.wide)
         initial = dict(state) if wanted == "results" else None
-        silent = wanted == "state"
+        silent = wanted in ("state", "sizes")
         trace = Trace(
             self.program,
             state,
@@ -206,7 +234,8 @@ class ConvertedFunction:
         kept = {name: value for name, value in trace.state.items() if not name.startswith(static.LOCAL)}
         for value in flat:
             warn_if_narrowed(value, f"a result of {self.interface.name}")
-        return [_result(v) for v in flat], kept
+        results = [_result(v) for v in flat]
+        return ([_shape(v) for v in results], {}) if wanted == "sizes" else (results, kept)
 
     def _checked_params(self, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
         """Return coerced params, and whether all have their variables' dtypes."""
@@ -294,6 +323,14 @@ def _result(value: Any) -> Any:
         value = static.as_array(value)
         return jax.device_put(value) if isinstance(value, np.ndarray) else value
     return value
+
+
+def _shape(value: Any) -> Any:
+    """Return a result's shape as ``tf.shape`` does, with data-dependent sizes."""
+    shape = np.shape(value)
+    if all(isinstance(size, int) for size in shape):
+        return jax.device_put(np.asarray(shape, np.int32))
+    return jnp.stack([jnp.asarray(size).astype(np.int32) for size in shape])
 
 
 def _typed_key(rng: Any) -> Any:

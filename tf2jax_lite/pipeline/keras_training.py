@@ -56,7 +56,7 @@ class TrainingFacts:
         flags = ("adds_losses", "returns_losses", "masks_losses")
         refused = value.get("refused") if isinstance(value, Mapping) else None
         if not isinstance(refused, Mapping) or not all(isinstance(value.get(flag), bool) for flag in flags):
-            raise ValueError("the training facts are damaged")
+            raise ValueError("the training facts are of another form")
         reasons = {str(name): str(reason) for name, reason in refused.items()}
         return cls(**{flag: value[flag] for flag in flags}, refused=reasons)
 

@@ -278,7 +278,7 @@ def keras_specs(model: Any, where: str = "Keras model", shapes: Any = None) -> A
         built = _given_shapes(shapes, built)
     if not built:
         raise InvalidModelError(
-            f"{where}: the inputs of the model are unknown. Give their shapes (--shapes), or call it once "
+            f"{where}: the inputs of the model are unknown. Give their shapes (shapes=), or call it once "
             "before it is saved."
         )
     dtype = getattr(model, "compute_dtype", None) or "float32"

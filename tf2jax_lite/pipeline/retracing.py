@@ -79,9 +79,13 @@ class Retracing:
 
             return self._compiled.call(eager, params, inputs, key, promote_dtypes)
 
+    def sizes(self, params: Mapping[str, Any], inputs: Sequence[Any], key: Any, promote_dtypes: bool) -> list[Any]:
+        """Return the shape of each flat result, an int32 vector; see `call`."""
+        return self._run(params, inputs, key, promote_dtypes, "sizes")[0]
+
     @functools.cached_property
     def _compiled(self) -> CompiledCalls | None:
-        if not self._config.jit_calls or not is_worth_compiling(self._program):
+        if not is_worth_compiling(self._program):
             return None
 
         def run(params: Any, inputs: Any, key: Any, promote_dtypes: bool) -> Results:

@@ -15,7 +15,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.calling.imported_function import ImportedFunction
 from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.names import parameter_name
-from tf2jax_lite.calling.structures import OutputRef, TensorArgument, is_namedtuple, walk
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument, is_leaf, is_namedtuple, walk
 from tf2jax_lite.frontend.runtime.host_function import BoundaryTensor, HostFunction, Prefix, build_prefix
 from tf2jax_lite.frontend.safety.unsafe_ops import reject_unsafe_ops, unsafe_reason
 from tf2jax_lite.passes.canonicalize.inline_calls import inline_calls
@@ -120,10 +120,10 @@ def _without_dropped(structure: Any, renumbered: Mapping[int, int]) -> Any:
     if isinstance(structure, Mapping):
         found = {key: _without_dropped(item, renumbered) for key, item in structure.items()}
         return {k: v for k, v in found.items() if v is not None or structure[k] is None}
-    if isinstance(structure, (list, tuple)):
-        items = [_without_dropped(item, renumbered) for item in structure]
-        return type(structure)(*items) if is_namedtuple(structure) else type(structure)(items)
-    return structure
+    if is_leaf(structure):
+        return structure
+    items = [_without_dropped(item, renumbered) for item in structure]
+    return type(structure)(*items) if is_namedtuple(structure) else type(structure)(items)
 
 
 def _paths(structure: Any, wanted: set[int]) -> list[str]:

@@ -139,6 +139,11 @@ def from_stablehlo(
     Raises:
       InvalidModelError: the payload is damaged, or not StableHLO.
       UnsupportedError: an op has no counterpart in JAX.
+
+    Example:
+      >>> exported = jax.export.export(jax.jit(jnp.tanh))(jax.ShapeDtypeStruct((2,), jnp.float32))
+      >>> fn = tf2jax.from_stablehlo(exported.mlir_module_serialized)
+      >>> grads = jax.grad(lambda x: fn(x).sum())(np.zeros(2, np.float32))
     """
     module = parse(payload)
     main = main_function(module)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Set
 from typing import Any
@@ -21,55 +22,57 @@ from .scoped import Scoped
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """All options and their defaults.
+    """All options and their defaults, with the reason for which each can be set.
 
     Attributes:
-      strict_shape_check: raise for arguments whose shape is not the one converted for.
-      strict_dtype_check: raise for arguments whose dtype is not the one converted for.
-      force_const_float32_to_bfloat16: convert float32 constants of the graph to bfloat16.
-      force_const_float64_to_bfloat16: convert float64 constants of the graph to bfloat16.
-      convert_custom_gradient: use ``tf.custom_gradient``; otherwise differentiate the forward code.
+      strict_shape_check: raise for arguments whose shape is not the one converted for. Off for models of fixed sizes
+        that compute with others as well.
+      strict_dtype_check: raise for arguments whose dtype is not the one converted for. On for programs that must not
+        promote dtypes.
+      force_const_float32_to_bfloat16: convert float32 constants of the graph to bfloat16, for models of which only the
+        variables are narrow.
+      force_const_float64_to_bfloat16: the same for float64 constants.
+      convert_custom_gradient: use ``tf.custom_gradient``; otherwise differentiate the forward code, for forward mode.
       infer_relu_from_jax2tf: convert ``max(x, 0)`` to a relu in graphs exported with jax2tf, so that the gradient at 0
-        is 0.
+        is 0. Off for programs that mean a maximum.
       infer_cumulative_reduction_from_jax2tf: convert windowed reductions that jax2tf exported for cumulative ones back.
-      raise_on_prevent_gradient: raise when differentiating through ``PreventGradient``.
+        Off for programs that mean windows.
+      raise_on_prevent_gradient: raise when differentiating through ``PreventGradient``. Off for gradients of saved
+        models, which TensorFlow does not differentiate.
       raise_on_missing_custom_gradient: raise if a custom gradient was not saved with the model, or cannot be traced;
-        otherwise warn and differentiate the forward code.
+        otherwise warn and differentiate the forward code. On for training.
       raise_on_lost_effect: raise for a stateful node without an implementation that TensorFlow would run for its side
-        effect (an insertion into a table); otherwise warn and remove it.
-      resize_bilinear_precision: matmul precision inside bilinear resizing: "default", "high" or "highest".
+        effect (an insertion into a table); otherwise warn and remove it, for models whose results do not need it.
       enable_checkify_for_asserts: ``Assert`` and ``CheckNumerics`` nodes become ``jax.experimental.checkify`` checks,
-        and so do indices, segment ids and labels out of range, which TensorFlow refuses on CPU.
-      xlacallmodule_strict_checks: raise when a serialized module runs on a platform that it was not lowered for.
-      disable_assert_in_tensor_list_get_item: do not compare the element dtype of a tensor list with the node's.
+        and so do indices, segment ids and labels out of range, which TensorFlow refuses on CPU. For debugging: such a
+        function has to be wrapped by ``checkify.checkify``.
+      xlacallmodule_strict_checks: raise when a serialized module runs on a platform that it was not lowered for. Off
+        for modules that compute the same on all platforms.
       skip_variables_evaluation_inside_tf_tracing: while another tf.function is traced, return params as
-        ``jax.ShapeDtypeStruct`` without reading the variables.
+        ``jax.ShapeDtypeStruct`` without reading the variables, for jax2tf around a converted function.
       param_names: the names of params whose variables have equal names: "variable" numbers them (``softplus``,
-        ``softplus_1``), "path" uses the attribute paths of the variables in the model.
+        ``softplus_1``), "path" uses the attribute paths of the variables in the model, for models with equal layers.
       xla_fallback: compile nodes whose ops have no implementation with TensorFlow's XLA bridge, for their static
-        shapes. TensorFlow is then needed whenever the function is traced.
+        shapes. TensorFlow is then needed whenever the function is traced. For ops that are not supported.
       dynamic_shape_bound: inside ``jit``, the size to pad results of data-dependent size to, and the capacity of lists
-        that grow in loops of unknown length; 0 raises instead.
+        that grow in loops of unknown length; 0 raises instead. Only users know it.
       loop_bound: the lowering of a loop with a known upper bound and a data-dependent exit: "while" is
         ``lax.while_loop``, whose gradients recompute its iterations; "scan" is a ``lax.scan`` up to the bound that
-        keeps the results after the exit.
+        keeps the results after the exit, for higher derivatives and accelerators.
       loop_checkpoint: the residuals of ``lax.scan`` for gradients: "none" keeps all intermediate values of the body,
         "body" keeps the carry (the body is recomputed), "segments" about the square root of that (recomputed twice).
+        For models whose gradients do not fit into memory.
       scan_layers: lower consecutive layers of equal form as one ``lax.scan`` over stacked params, which traces and
         compiles one layer instead of all. ``params`` then has the layers' variables as one array under the name of the
-        first layer's. Layers that assign variables stay as they are.
-      passes: the optional passes over the graph to run: True or "all", False or "none", names (a set, or text with
-        commas), or names to leave out, each with a "-" before it. docs/architecture.md has the names of this option and
-        of the next three, which take the same values. For debugging and ablation.
-      plan_rewrites: the rewrites of plans to apply.
-      scan_optimizations: the optimizations of ``lax.scan`` bodies to apply.
-      xla_cpu_rules: the CPU lowering rules to apply. Without rules programs compile faster, and convolutions and
-        poolings run slower on CPU. "auto" applies a rule where the run time that it saves in ``expected_calls`` calls
-        outweighs the time to compile it.
-      expected_calls: how often a compiled program is called, for ``xla_cpu_rules="auto"``.
-      jit_calls: compile functions with loops for calls with concrete arguments, outside of `jax.jit`, from the second
-        call with equal shapes on; otherwise each such call runs op by op, and compiles its loops again.
-      max_nodes: maximum number of nodes of a graph, including its functions, checked before it is read.
+        first layer's. Layers that assign variables stay as they are. For deep models: it changes the names of params.
+      passes: the optional passes over graphs, rewrites of plans and optimizations of ``lax.scan`` bodies to run: True
+        or "all", False or "none", names (a set, or text with commas), or names to leave out, each with a "-" before it.
+        docs/architecture.md has the names. For debugging and ablation.
+      xla_cpu_rules: the CPU lowering rules to apply, with values as for ``passes``. Without rules programs compile
+        faster, and convolutions and poolings run slower on CPU. "auto" applies a rule where the run time that it saves
+        in 100 calls outweighs the time to compile it, "auto:N" in N calls.
+      max_nodes: maximum number of nodes of a graph, including its functions, checked before it is read. This limit and
+        the next three protect against hostile files; larger models need larger ones.
       max_constant_bytes: maximum number of bytes that the constants of a graph declare together, of one constant that
         is computed from them at conversion, of one constant of a StableHLO module, and of the weights of a Keras file
         together, unless they are in the file. A small file can declare much.
@@ -92,10 +95,8 @@ class Config:
     raise_on_prevent_gradient: bool = True
     raise_on_missing_custom_gradient: bool = False
     raise_on_lost_effect: bool = True
-    resize_bilinear_precision: str = "highest"
     enable_checkify_for_asserts: bool = False
     xlacallmodule_strict_checks: bool = True
-    disable_assert_in_tensor_list_get_item: bool = False
     skip_variables_evaluation_inside_tf_tracing: bool = False
     param_names: str = "variable"
     xla_fallback: bool = False
@@ -104,11 +105,7 @@ class Config:
     loop_checkpoint: str = "none"
     scan_layers: bool = False
     passes: bool | frozenset[str] = True
-    plan_rewrites: bool | frozenset[str] = True
-    scan_optimizations: bool | frozenset[str] = True
     xla_cpu_rules: bool | str | frozenset[str] = True
-    expected_calls: int = 100
-    jit_calls: bool = True
     max_nodes: int = 500_000
     max_constant_bytes: int = 1 << 31
     max_result_bytes: int = 1 << 40
@@ -118,13 +115,12 @@ class Config:
 
 _TYPES = {field.name: type(field.default) for field in dataclasses.fields(Config)}
 _CHOICES = {
-    "resize_bilinear_precision": ("default", "high", "highest"),
     "param_names": ("variable", "path"),
     "loop_bound": ("while", "scan"),
     "loop_checkpoint": ("none", "body", "segments"),
 }
 _CHECKS = ("strict_shape_check", "strict_dtype_check")
-_WORDS = {"xla_cpu_rules": ("auto",)}  # values of options that choose names, besides those
+_FORMS = {"xla_cpu_rules": re.compile(r"auto(:\d+)?")}  # values of options that choose names, besides those
 _names: dict[str, Callable[[], tuple[Collection[str], Collection[str]]]] = {}
 _lock = threading.Lock()
 _defaults = Config()
@@ -134,7 +130,7 @@ _overrides: Scoped[tuple[str, Any]] = Scoped("config")
 def _checked(name: str, value: Any) -> Any:
     if not isinstance(name, str) or name not in _TYPES:
         raise UnknownOptionError(f"there is no config option {name!r}; the options are {', '.join(sorted(_TYPES))}.")
-    if isinstance(value, str) and value in _WORDS.get(name, ()):
+    if isinstance(value, str) and name in _FORMS and _FORMS[name].fullmatch(value):
         return value
     if name in _names:
         names, required = _names[name]()
@@ -151,7 +147,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def chosen_names(option: str, value: object, names: Collection[str], required: Collection[str] = ()) -> frozenset[str]:
-    """Return the names that an option such as ``scan_optimizations`` chooses.
+    """Return the names that an option such as ``passes`` chooses.
 
     Args:
       option: the option's name.
@@ -182,6 +178,11 @@ def chosen_names(option: str, value: object, names: Collection[str], required: C
     for name in sorted(listed.intersection(required)):
         raise ConfigError(f"config option {option!r} leaves out {name!r}, which is required for correct values.")
     return frozenset(names) - listed
+
+
+def is_chosen(value: bool | frozenset[str], name: str) -> bool:
+    """Return whether the value of an option such as ``passes`` has a name."""
+    return value if isinstance(value, bool) else name in value
 
 
 def set_names(option: str, names: Callable[[], tuple[Collection[str], Collection[str]]]) -> None:
@@ -222,6 +223,10 @@ def get_config(name: str) -> bool | str | int | frozenset[str]:
 
     Raises:
       UnknownOptionError: there is no such option.
+
+    Example:
+      >>> tf2jax.get_config("strict_shape_check")
+      True
     """
     if not isinstance(name, str) or name not in _TYPES:
         _checked(name, None)
@@ -237,6 +242,9 @@ def update_config(name: str, value: Any) -> None:
 
     Raises:
       ConfigError: there is no such option, or the value has the wrong type.
+
+    Example:
+      >>> tf2jax.update_config("max_nodes", 10_000_000)
     """
     global _defaults
     value = _checked(name, value)
@@ -254,6 +262,10 @@ def override_config(name: str, value: Any) -> Iterator[None]:
 
     Raises:
       ConfigError: there is no such option, or the value has the wrong type.
+
+    Example:
+      >>> with tf2jax.override_config("xla_cpu_rules", False):  # around the conversion
+      ...     jax_fn, params = tf2jax.convert(model, tf.TensorSpec([None, 3]))
     """
     with _overrides.holding((name, _checked(name, value))):
         yield

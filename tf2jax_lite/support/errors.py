@@ -54,7 +54,19 @@ class Tf2JaxError(Exception):
     """Base class of the errors that tf2jax_lite raises.
 
     A note, which Python prints after the message, has the address of the class's entry in the documentation.
+
+    Attributes:
+      constraint: the `Constraint` on symbolic dimensions under which there is no error, if one is known.
+
+    Example:
+      >>> try:
+      ...     tf2jax.convert_saved_model("no-such-directory")
+      ... except tf2jax.Tf2JaxError as error:
+      ...     print(error)
+      no-such-directory: there is no such directory.
     """
+
+    constraint: Any = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Add the note; subclasses need not call it."""
@@ -128,7 +140,16 @@ class ArgumentError(InputError, TypeError):
 
 
 class MissingInputError(ArgumentError):
-    """A tensor argument was not given."""
+    """A tensor argument was not given.
+
+    Example:
+      >>> jax_fn, params = tf2jax.convert(model, tf.TensorSpec([None, 3]))
+      >>> try:
+      ...     jax_fn(params)
+      ... except tf2jax.MissingInputError as error:
+      ...     print(error)
+      model: missing input(s) x: float32[None,3]. It was converted for (x=float32[None,3]).
+    """
 
 
 class MissingParamError(InputError):

@@ -16,4 +16,5 @@ class ExportOptions(Options):
     shape_comments: bool = option(False, "In model.py, write the shape behind each line.")
     scan_layers: bool = option(False, "Run repeated layers by lax.scan, which compiles faster.")
     framework: str = option("jax", "Of model.py: jax (functions of params), or nnx (flax.nnx modules).")
+    random: str = option("jax", "Of dropout and other layers with seeds: jax (jax.random), or tensorflow (its bits).")
     overwrite: bool = option(False, "Replace an existing artifact.", flag="--force")

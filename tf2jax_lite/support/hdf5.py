@@ -72,7 +72,7 @@ def _references(dataset: Any, file: int, limit: int) -> bytes | None:
         if filters and not chunk.filter_mask:
             data = zlib.decompressobj().decompress(data, size)
         if len(data) != size or len(found) > 4 * limit:
-            raise ValueError(f"a chunk of {dataset.name} is damaged")
+            raise ValueError(f"a chunk of {dataset.name} has another size")
         found += data
     return found
 

@@ -148,7 +148,7 @@ def reading(where: str, kind: type[Tf2JaxError] = InvalidModelError) -> Iterator
         raise kind(f"{where}: out of memory ({str(error)[:200]}).") from error
     except Exception as error:
         text = " ".join(str(error).split())
-        raise kind(f"{where}: damaged ({type(error).__name__}: {text[:300]}).") from error
+        raise kind(f"{where}: cannot be read ({type(error).__name__}: {text[:300]}).") from error
 
 
 def trusted_names() -> frozenset[str]:

@@ -122,6 +122,8 @@ def _read(path: Any, kind: type[Tf2JaxError], limit: int | None, option: str, da
                 found[name] = shape if flat is None else flat.reshape(shape, order="F" if fortran else "C")
     except Tf2JaxError:
         raise
+    except FileNotFoundError as error:
+        raise kind(f"{path}: there is no such file.") from error
     except OSError as error:
         raise kind(f"{path}: not a readable .npz of arrays ({error.strerror or error}).") from error
     except Exception as error:  # zipfile, zlib, lzma and NumPy each have their own errors

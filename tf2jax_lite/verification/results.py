@@ -274,14 +274,20 @@ class Verification:
     repro: str | None = None
 
     @property
-    def artefact(self) -> str | None:
-        """The earlier name of ``artifact``."""
-        return self.artifact
-
-    @property
     def ok(self) -> bool:
         """Return whether everything agrees."""
         return all(s.ok for s in self.signatures)
+
+    def __str__(self) -> str:
+        """Return a line for each signature that does not agree, and the verdict."""
+        wrong = [s for s in self.signatures if not s.ok]
+        lines = [f"{s.signature}: {_reason(s)}" for s in wrong]
+        count, agreeing = len(self.signatures), len(self.signatures) - len(wrong)
+        if wrong:
+            lines.append(f"{agreeing} of {count} signatures agree")
+        else:
+            lines.append("1 signature agrees" if count == 1 else f"{count} signatures agree")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """Return the verdict and the outputs for a notebook."""
@@ -294,10 +300,18 @@ class Verification:
         return {
             "ok": self.ok,
             "model": self.model,
-            "artefact": self.artifact,
+            "artifact": self.artifact,
             "repro": self.repro,
             "signatures": [s.as_json() for s in self.signatures],
         }
+
+
+def _reason(signature: SignatureComparison) -> str:
+    if signature.error:
+        return signature.error.partition("\n")[0]
+    return ", ".join(
+        f"{o.name} {o.verdict} (max rel error {o.max_rel_error:.3g})" for o in signature.outputs if not o.ok
+    )
 
 
 def _plain(data: Any) -> Any:

@@ -276,9 +276,9 @@ def _of_file(path: Path, tags: Sequence[str] | None, train: bool, ends: Any) -> 
     is_graph = path.is_file() and path.suffix == ".pb"
     is_meta = path.is_file() and graph_def_file.is_meta_graph(path)
     if any(ends) and not (is_graph or is_meta):
-        raise InputError("--input and --output go with .pb and .meta files; other models name theirs")
+        raise InputError("only .pb and .meta files take ends=; other models name theirs")
     if tags and (is_keras or is_graph or is_meta):
-        raise InputError("--tag goes with SavedModels")
+        raise InputError("only SavedModels take tags=")
     if is_keras:
         yield from _of_keras(model_files.load_keras(path), train, path)
     elif is_graph:
@@ -287,11 +287,11 @@ def _of_file(path: Path, tags: Sequence[str] | None, train: bool, ends: Any) -> 
         graph = (path, *graph_def_file.default_ends(path, *ends))
         yield Source("serving_default", lambda: None, path, graph)
     else:
-        meta_graph = saved_model.meta_graph(path, tags)
-        if tf1.is_tf1(meta_graph):
-            yield from _of_tf1(path, meta_graph)
+        model = saved_model.SavedModel(path, tags)
+        if tf1.is_tf1(model.meta_graph):
+            yield from _of_tf1(path, model.meta_graph)
         else:
-            yield from _of_restored(saved_model.load(path, tags), path)
+            yield from _of_restored(model.load(), path)
 
 
 def _of_restored(restored: Any, path: Path | None) -> Iterator[Source]:

@@ -73,7 +73,6 @@ def verify(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda step: None,
-    artefact: str | os.PathLike[str] | None = None,
 ) -> Verification:
     """Compare a model in JAX with TensorFlow, and find the first differing node.
 
@@ -104,23 +103,26 @@ def verify(
       args: positional arguments to trace a callable with.
       kwargs: keyword arguments to trace a callable with.
       progress: called with the name of each step as it begins.
-      artefact: the earlier name of ``artifact``.
 
     Raises:
       InvalidModelError: the model cannot be read, or has no such signature.
       InputError: a given input or an option does not fit.
       ExportError: the artifact is damaged.
+
+    Example:
+      >>> found = tf2jax.verify(model, args=[tf.TensorSpec([None, 3])], grad=True)
+      >>> print(found)
+      1 signature agrees
     """
     if not seeds or not batch_sizes or min(*seeds, *batch_sizes, 0) < 0:
         raise InputError("seeds and batch sizes are not empty, and neither is negative")
     if node_data is not None:
         reject_other_models(model)
         if bisect is False:
-            raise InputError("node data need the comparison node by node, which bisect=False (--no-bisect) leaves out")
+            raise InputError("node data need the comparison node by node, which bisect=False leaves out")
         bisect = True
     progress("load")
     sources = find_sources(model, signatures, tags, train=train, args=args, kwargs=kwargs, ends=ends)
-    artifact = artefact if artifact is None else artifact
     loaded = None if artifact is None else Artifact(Path(artifact), backends)
     split = split_host or (loaded is not None and loaded.is_split)
     if loaded is not None and not any(source.name in loaded.signatures for source in sources):

@@ -38,8 +38,8 @@ TABLES: dict[str, tuple[Rule, ...]] = {
 """The rules of each primitive, in the order in which they are tried."""
 
 
-AUTO = "auto"
-"""The value of the option ``xla_cpu_rules`` that weighs each rule's compile time."""
+_AUTO = "auto"  # weighs each rule's compile time
+_CALLS = 100
 
 
 @functools.cache
@@ -58,17 +58,16 @@ NAMES = frozenset(rules_by_name())
 """The names of all rules that can be switched off."""
 
 
-def selection(value: object, expected_calls: int) -> Selection:
+def selection(value: object) -> Selection:
     """Return the rules that a value of the option ``xla_cpu_rules`` puts in force.
 
     Args:
-      value: as `chosen_names` takes it, or `AUTO`.
-      expected_calls: the option of that name.
+      value: as `chosen_names` takes it, "auto", or "auto:N" for N expected calls of a program.
 
     Raises:
       ConfigError: the value has another type, or there is no such rule.
     """
-    if value == AUTO:
-        return expected_calls
+    if isinstance(value, str) and value.partition(":")[0] == _AUTO:
+        return int(value.partition(":")[2] or _CALLS)
     names = chosen_names("xla_cpu_rules", value, NAMES)
     return None if names == NAMES else names

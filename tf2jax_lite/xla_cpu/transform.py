@@ -53,7 +53,7 @@ def optimize(fn: Callable[..., Any], *, rules: Any = None) -> Callable[..., Any]
     Raises:
       ConfigError: there is no such rule.
     """
-    selected = selection(get_config("xla_cpu_rules") if rules is None else rules, int(get_config("expected_calls")))  # type: ignore[arg-type]
+    selected = selection(get_config("xla_cpu_rules") if rules is None else rules)
 
     @functools.wraps(fn)
     def rewritten(*args: Any, **kwargs: Any) -> Any:

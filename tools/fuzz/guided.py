@@ -149,7 +149,7 @@ _FIGURES = ("minutes", "inputs", "branches at first", "branches", "files at firs
 
 
 def page(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Return the section of docs/reliability.md from targets and their figures."""
+    """Return the record of the guided runs from targets and their figures."""
     names = tuple(row[0] for row in rows)
     asked = "all" if names == ALL else ",".join(names)
     minutes = max(row[1] for row in rows)

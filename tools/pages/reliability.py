@@ -1,9 +1,9 @@
-"""Write docs/reliability.md from docs/reliability/*.json.
+"""Write docs/reliability.md and tools/reliability/results.md from records.
 
 Usage: ``python -m tools.pages.reliability [--check]``.
 
-Each file is ``{"title", "command", "columns", "rows", "notes"}``, written by whatever measured it; the page shows them
-in the order of their names.
+Each file of docs/reliability is ``{"title", "command", "columns", "rows", "notes"}``, written by whatever measured it.
+Promises, which have no command, stand on the site; measurements on the other page, in the order of the files' names.
 """
 
 from __future__ import annotations
@@ -16,25 +16,47 @@ from typing import Any
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "docs" / "reliability"
 PAGE = ROOT / "docs" / "reliability.md"
+MEASURED = ROOT / "tools" / "reliability" / "results.md"
 
 _HEAD = """# Reliability
 
-Tests of the converter with untrusted files, in servers and in long jobs. The command above each table writes it;
-`python -m tools.pages.reliability` puts them together. The repository's `SECURITY.md` says what each role can and
-cannot do.
+Promises of the converter for untrusted files, in servers and in long jobs, and their tests. The repository's
+`SECURITY.md` says what each role can and cannot do.
+"""
+_TESTS = """## Tests
+
+Each command writes its record. The repository's `tools/reliability/results.md` has the results.
+
+"""
+_MEASURED_HEAD = """# Results of the reliability tests
+
+The command above each table writes its record; `python -m tools.pages.reliability` puts them together.
+[Reliability](../../docs/reliability.md) has the promises.
 """
 
 
+def _records(results: Path) -> list[tuple[str, dict[str, Any]]]:
+    return [(file.name, json.loads(file.read_text())) for file in sorted(results.glob("*.json"))]
+
+
 def page(results: Path = RESULTS) -> str:
-    """Return the page as Markdown.
+    """Return the site's page: the promises, and the command of each measurement.
 
     Raises:
       ValueError: a file of results lacks something, or a row does not fit the columns.
     """
-    parts = [_HEAD]
-    for file in sorted(results.glob("*.json")):
-        parts.append(_section(file.name, json.loads(file.read_text())))
-    return "\n".join(parts)
+    sections = [(_section(name, found), found) for name, found in _records(results)]
+    promised = [text for text, found in sections if not found["command"]]
+    rows = [[found["title"], f"`{found['command']}`"] for _, found in sections if found["command"]]
+    table = "\n".join(map(_row, [["test", "command"], ["---"] * 2, *rows]))
+    return "\n".join([_HEAD, *promised, f"{_TESTS}{table}\n"])
+
+
+def measured(results: Path = RESULTS) -> str:
+    """Return the developers' page: each measurement as a table with its notes."""
+    return "\n".join(
+        [_MEASURED_HEAD, *(_section(name, found) for name, found in _records(results) if found["command"])]
+    )
 
 
 def _section(name: str, found: dict[str, Any]) -> str:
@@ -46,7 +68,7 @@ def _section(name: str, found: dict[str, Any]) -> str:
     if wrong:
         raise ValueError(f"{name}: a row does not fit the columns {columns}: {wrong[0]}")
     lines = [f"## {found['title']}", ""]
-    if found["command"]:  # promises have none
+    if found["command"]:
         lines += [f"    {found['command']}", ""]
     if found["rows"]:
         lines += [_row(columns), _row(["---"] * len(columns)), *map(_row, found["rows"]), ""]
@@ -64,13 +86,14 @@ def _cell(value: Any) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page; with ``--check`` says whether it is the one that is there."""
-    made = page()
+    """Write both pages; with ``--check``, say whether they are up to date."""
+    made = {PAGE: page(), MEASURED: measured()}
     if "--check" in arguments:
-        same = PAGE.exists() and PAGE.read_text() == made
-        print("docs/reliability.md is up to date" if same else "run python -m tools.pages.reliability")
+        same = all(path.exists() and path.read_text() == text for path, text in made.items())
+        print("the pages are up to date" if same else "run python -m tools.pages.reliability")
         return 0 if same else 1
-    PAGE.write_text(made)
+    for path, text in made.items():
+        path.write_text(text)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Write docs/stablehlo-primitives.md: JAX primitives that round trips cover.
+"""Write docs/developer/stablehlo-primitives.md: primitives of round trips.
 
 ``python -m tools.pages.stablehlo_primitives`` writes the page from the list in ``jax.extend.core.primitives`` and the
 jaxprs of all cases.
@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from tests.stablehlo.harness import _jaxprs
 from tests.stablehlo.primitives import CASES
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "stablehlo-primitives.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "developer" / "stablehlo-primitives.md"
 
-COLLECTIVE = "a collective: refused among several devices, tests/stablehlo/raising/test_compound_ops.py among one"
+COLLECTIVE = "a collective: not supported among several devices, tested among one"
 INTERNAL = "never reaches a module: jax replaces it while tracing or lowering"
 # Primitives that no case has, and why.
 NOT_SWEPT = {
@@ -23,12 +23,12 @@ NOT_SWEPT = {
         ("all_gather", "all_to_all", "pmax", "pmin", "ppermute", "psum", "ragged_all_to_all", "axis_index"), COLLECTIVE
     ),
     **dict.fromkeys(("call", "closed_call", "custom_lin", "get", "swap", "empty2", "eval_jaxpr"), INTERNAL),
-    **dict.fromkeys(("after_all", "create_token"), "tokens: tests/stablehlo/test_hostile.py"),
+    **dict.fromkeys(("after_all", "create_token"), "tokens, which no value depends on"),
     **dict.fromkeys(("eq_to", "le_to", "lt_to"), "total orders inside comparators: the sorts have them"),
     **dict.fromkeys(("one_minus_square", "polynomial"), "of JAX since 0.12, lowered to products and sums"),
     "rng_uniform": "XLA's own generator: values are any; read as lax.rng_uniform",
     "name": "jax.ad_checkpoint.checkpoint_name: an identity that nothing lowers to",
-    "select_and_scatter": "general regions have no public function; tests/ops/xla/test_computations.py",
+    "select_and_scatter": "general regions have no public function",
 }
 
 
@@ -64,9 +64,8 @@ def page():
     lines = [
         "# Primitives that come back from StableHLO",
         "",
-        "Written by `python -m tools.pages.stablehlo_primitives`. Each of these is in at least one case of the sweep"
-        " (`tests/stablehlo/test_primitives.py`), which compares values, `grad`, `grad` of `grad`, `jvp`, `vmap` and"
-        " `jit` of the round trip with the original's, where the primitive has them.",
+        "Each of these is in at least one case of the sweep, which compares values, `grad`, `grad` of `grad`, `jvp`,"
+        " `vmap` and `jit` of the round trip with the original's, where the primitive has them.",
         "",
         f"{len(CASES)} cases; {len(public() & set(found))} of the {len(public())} primitives in"
         f" `jax.extend.core.primitives`, and {len(set(found) - public())} others:",

@@ -172,7 +172,7 @@ def resumed(commands: Commands, name: str, signal: str) -> tuple[list[Any], str]
 
 
 def page(rows: Sequence[Sequence[Any]], count: int, seed: int) -> dict[str, Any]:
-    """Return the section of docs/reliability.md, with the commands that have rows."""
+    """Return the record of the runs, with the commands that have rows."""
     names = list(dict.fromkeys(row[0] for row in rows))
     chosen = "" if names == list(WRITES) else f"--commands {','.join(names)} "
     return {

@@ -268,12 +268,12 @@ def _finite(x):
 
 # These come only from idioms, TensorFlow's ops, data-dependent dimensions, or other releases of JAX.
 OTHERWISE = frozenset(
-    """call einsum expand_dims copy copy_p dim_as_value forward_only loop_start mul_no_nan mulhi materialize
+    """call einsum expand_dims copy copy_p dim_as_value forward_only mul_no_nan mulhi materialize
     random_gamma_grad random_unwrap random_wrap reverse_only split stack tile tri unstack add_any device_put
     igamma_grad_a random_clone rng_bit_generator rng_uniform select_and_gather_add select_and_scatter_add remat
     checkpoint custom_vjp_call one_minus_square polynomial log2 eq_to symmetric_product ragged_dot
     ragged_dot_general conv_general_dilated_patches scatter-sub name sharding_constraint custom_gradient
-    while_residuals without_gradient""".split()  # noqa: SIM905
+    without_gradient philox_key philox_uniform philox_dropout mod jax_uniform jax_dropout""".split()  # noqa: SIM905
 )
 
 

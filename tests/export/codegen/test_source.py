@@ -2,8 +2,6 @@
 
 import importlib.util
 import itertools
-import subprocess
-import sys
 
 import jax
 import jax.extend.core as jex
@@ -15,6 +13,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 import tf2jax_lite as tf2jax
+from tests.export.codegen.checks import check_by_ruff
 from tests.models import builders
 from tf2jax_lite.errors import ExportError
 from tf2jax_lite.export import artifact, codegen, symbolic_dims
@@ -154,7 +153,9 @@ MODELS = {
 def written(fn, params):
     converted = artifact.converted_function(fn)
     staged = symbolic_dims.stage_symbolic(converted, None, params)
-    return codegen.write_module([artifact.entry("model", converted, staged, "model")], ["A model."])
+    return codegen.write_module(
+        [artifact.entry("model", converted, staged, "model")], ["A model."], random="tensorflow"
+    )
 
 
 def nested(params, constants):
@@ -353,15 +354,10 @@ def test_structure_and_names(tmp_path):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_ruff_has_nothing_to_say(name, tmp_path):
-    ruff = [sys.executable, "-m", "ruff"]
-    if subprocess.run([*ruff, "--version"], capture_output=True, check=False).returncode:
-        pytest.skip("ruff is not installed")
     fn, params, _ = MODELS[name]()
     path = tmp_path / "model.py"
     path.write_text(written(fn, params)[0])
-    for command in (["check", "--isolated"], ["format", "--isolated", "--diff"]):
-        found = subprocess.run([*ruff, *command, str(path)], capture_output=True, text=True, check=False)
-        assert found.returncode == 0, found.stdout
+    check_by_ruff(path)
 
 
 @pytest.mark.parametrize(
@@ -446,15 +442,9 @@ STATEMENTS = [
 
 
 def test_statements_are_broken_as_ruff_does(tmp_path):
-    ruff = [sys.executable, "-m", "ruff"]
-    if subprocess.run([*ruff, "--version"], capture_output=True, check=False).returncode:
-        pytest.skip("ruff is not installed")
     path = tmp_path / "statements.py"
     path.write_text("\n".join(line for text in STATEMENTS for line in formatter.statement(text, 0)) + "\n")
-    found = subprocess.run(
-        [*ruff, "format", "--isolated", "--diff", str(path)], capture_output=True, text=True, check=False
-    )
-    assert found.returncode == 0, found.stdout
+    check_by_ruff(path, ["format", "--diff"])
 
 
 def test_long_statements_are_broken():

@@ -4,8 +4,6 @@ import ast
 import collections
 import functools
 import importlib.util
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +13,7 @@ from jax import lax
 from safetensors.numpy import save_file
 
 import tf2jax_lite as tf2jax
+from tests.export.codegen.checks import check_by_ruff
 from tf2jax_lite.export import codegen
 from tf2jax_lite.export.codegen.structure import sequences
 from tf2jax_lite.export.codegen.structure.folding import fold
@@ -328,14 +327,9 @@ def test_source_has(name, expected):
 @pytest.mark.parametrize("scan_layers", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_ruff_has_nothing_to_say(name, scan_layers, tmp_path):
-    ruff = [sys.executable, "-m", "ruff"]
-    if subprocess.run([*ruff, "--version"], capture_output=True, check=False).returncode:
-        pytest.skip("ruff is not installed")
     path = tmp_path / "model.py"
     path.write_text(written(name, scan_layers=scan_layers)[3])
-    for command in (["check", "--isolated"], ["format", "--isolated", "--diff"]):
-        found = subprocess.run([*ruff, *command, str(path)], capture_output=True, text=True, check=False)
-        assert found.returncode == 0, found.stdout
+    check_by_ruff(path)
 
 
 def test_layers_as_a_scan():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 
 import jax
@@ -149,12 +150,32 @@ def test_classes_that_tensorflow_takes_apart_are_named_tuples(tmp_path):
     np.testing.assert_array_equal(loaded(params, (one, two))[0][0][1], one + 1)
 
 
+Named = collections.namedtuple("Named", ["x", "y"])
+
+
 def test_attrs_classes():
     attr = pytest.importorskip("attr")
     kind = attr.make_class("Point", ["x", "y"])
     fn = tf2jax.convert_functional(lambda p: (kind(p.y, p.x * 2.0), p.x), kind(np.float32(1), np.float32([2, 3])))
-    point, x = fn(kind(np.float32(5), np.float32([6, 7])))
-    assert (point.x.tolist(), float(point.y), float(x)) == ([6, 7], 10, 5)
+    for call in (fn, jax.jit(fn)):
+        point, x = call(kind(np.float32(5), np.float32([6, 7])))
+        assert type(point) is kind and (point.x.tolist(), float(point.y), float(x)) == ([6, 7], 10, 5)
+
+
+def test_wrapped_containers_are_plain_in_results():
+    """TensorFlow wraps containers that a module tracks; results need no TensorFlow."""
+    module = tf.Module()
+    module.found = {"z": tf.Variable(1.0), "a": [tf.Variable(2.0), (tf.Variable(3.0), None)]}
+    module.pair = {"b": tf.Variable(4.0), "a": Named(tf.Variable(5.0), 6)}
+    fn, params = tf2jax.convert(tf.function(lambda: (module.found, module.pair)))
+    for call in (fn, jax.jit(fn)):
+        found, pair = call(params)[0]
+        assert type(found) is dict and type(found["a"]) is list and type(found["a"][1]) is tuple
+        assert type(pair) is dict and type(pair["a"]) is Named
+        assert jax.tree.map(float, (found, pair)) == (
+            {"z": 1.0, "a": [2.0, (3.0, None)]},
+            {"b": 4.0, "a": Named(5.0, 6.0)},
+        )
 
 
 @pytest.mark.default_cases("jit")

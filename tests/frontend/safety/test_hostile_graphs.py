@@ -328,7 +328,7 @@ def test_recorded_shapes_of_another_kind_are_not_used():
 def test_a_collection_of_variables_that_is_damaged():
     meta_graph = tf.compat.v1.MetaGraphDef()
     meta_graph.collection_def["trainable_variables"].bytes_list.value.append(b"\xff\xff\xff")
-    with pytest.raises(InvalidModelError, match="'trainable_variables' is damaged"):
+    with pytest.raises(InvalidModelError, match="'trainable_variables' cannot be read"):
         trainable_names(meta_graph)
 
 

@@ -144,13 +144,15 @@ def test_damaged_configurations(tmp_path):
             reject_code(tmp_path / name)
 
 
-@pytest.mark.parametrize("sizes", [{"units": 1 << 31}, {"input_dim": 1 << 20, "output_dim": 1 << 20}])
+@pytest.mark.parametrize(
+    "sizes", [{"units": 1 << 31}, {"input_dim": 1 << 20, "output_dim": 1 << 20}, {"num_oov_indices": (1 << 31) - 1}]
+)
 def test_weights_that_no_memory_holds(tmp_path, sizes):
     """Keras makes a layer's weights before it reads any."""
     layer = {"module": "keras.layers", "class_name": "Dense", "config": {"name": "wide", **sizes}}
     with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
         archive.writestr("config.json", json.dumps({"config": {"layers": [layer]}}))
-    with pytest.raises(LimitError, match=r"'wide'.*max_constant_bytes"):
+    with pytest.raises(LimitError, match=r"'wide'.*(max_constant_bytes|max_nodes)"):
         reject_code(tmp_path / "m.keras")
 
 

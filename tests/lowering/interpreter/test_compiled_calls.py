@@ -48,11 +48,11 @@ def test_repeated_calls_of_a_loop_are_traced_once(runs):
 
 
 @pytest.mark.full
-def test_jit_calls_off_runs_each_call_op_by_op(runs):
-    with tf2jax.override_config("jit_calls", False):
-        fn = tf2jax.convert_functional(tf.function(lambda x: loop(x, tf.sin)), SPEC)
+def test_disable_jit_runs_each_call_op_by_op(runs):
+    fn = tf2jax.convert_functional(tf.function(lambda x: loop(x, tf.sin)), SPEC)
     for _ in range(3):
-        fn(X)
+        with jax.disable_jit():
+            fn(X)
     assert len(runs) == 3
 
 

@@ -27,7 +27,7 @@ FUNCTIONS = {
 
 
 def _converted(function, value):
-    with tf2jax.override_config("plan_rewrites", value):
+    with tf2jax.override_config("passes", value):
         graph = tf.function(function, autograph=False)
         return tf2jax.convert_functional(graph, tf.TensorSpec(IMAGES.shape, tf.float32))
 
@@ -45,10 +45,10 @@ def test_each_rewrite_can_be_switched_off(name):
 
 def test_each_rewrite_has_a_reason_for_its_position():
     assert set(FUNCTIONS) == set(rewrites.NAMES)
-    assert all(r.position.endswith(".") for r in rewrites.REWRITES)
+    assert all(r.reason.endswith(".") for r in rewrites.REWRITES)
 
 
 @pytest.mark.full
 def test_unknown_rewrite_is_an_error():
-    with pytest.raises(ConfigError, match="plan_rewrites"):
+    with pytest.raises(ConfigError, match="passes"):
         _converted(FUNCTIONS["transpose_sinking"], "fusion")

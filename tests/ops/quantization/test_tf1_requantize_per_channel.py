@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tf2jax_lite.errors import OpError
+from tf2jax_lite.ops import registry
 
 from .harness import check_quantized, implementation
 
@@ -72,8 +73,9 @@ def test_invalid_arguments_raise():
     call = implementation("RequantizationRangePerChannel")
     for x, said in (
         (np.zeros((2, 3), np.int32), "4 dimensions"),
-        (np.zeros((1, 1, 1, 3), np.int8), "qint32"),
         (np.zeros((1, 1, 1, 3), np.int32), "3 channels"),
     ):
         with pytest.raises(OpError, match=said):
             call(x, np.zeros(2, F), np.ones(2, F), clip_value_max=1.0)
+    with pytest.raises(OpError, match="qint32"):
+        registry.lookup("RequantizationRangePerChannel").check({}, {"input": np.dtype(np.int8)})

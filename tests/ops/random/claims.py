@@ -260,15 +260,17 @@ KEYED: dict[str, Claim] = {
         maxvals=np.float32(5),
     ),
     **{
-        name: Claim(DISTRIBUTION, note=f"{_KEY}; {where}")
+        name: Claim(DISTRIBUTION, note=f"{_KEY}; {where}" if where else _KEY)
         for name, where in {
-            "UniformCandidateSampler": "see tests/ops/random/test_candidate_sampling.py",
-            "LogUniformCandidateSampler": "see tests/ops/random/test_candidate_sampling.py",
-            "FixedUnigramCandidateSampler": "see tests/ops/random/test_candidate_sampling.py",
-            "RandomPoisson": "see tests/ops/test_legacy.py",
-            "RandomCrop": "see tests/ops/test_legacy.py",
-            "SampleDistortedBoundingBox": "see tests/ops/image/test_sample_distorted_box.py",
-            "SampleDistortedBoundingBoxV2": "see tests/ops/image/test_sample_distorted_box.py",
+            # Of tests/ops/random/test_candidate_sampling.py, tests/ops/test_legacy.py and
+            # tests/ops/image/test_sample_distorted_box.py.
+            "UniformCandidateSampler": "",
+            "LogUniformCandidateSampler": "",
+            "FixedUnigramCandidateSampler": "",
+            "RandomPoisson": "",
+            "RandomCrop": "",
+            "SampleDistortedBoundingBox": "",
+            "SampleDistortedBoundingBoxV2": "",
             "FractionalMaxPool": "exact if `deterministic` with a seed, and then no key is asked for",
             "FractionalAvgPool": "exact if `deterministic` with a seed, and then no key is asked for",
             "ExtractGlimpse": "only the noise outside the image; no key is asked for with noise='zero'",

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.builder import constant
+from tf2jax_lite.ir.build import constant
 from tf2jax_lite.passes.optimize import narrow_constants
 from tf2jax_lite.support.config import Config
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tf2jax_lite
 from tests.passes.control_flow_v1.test_functionalize import PLAIN, _v1, converted, numbers, placeholder  # noqa: F401
 from tf2jax_lite import ir
-from tf2jax_lite.ir.builder import constant
+from tf2jax_lite.ir.build import constant
 from tf2jax_lite.passes.optimize import tensor_array_stack
 from tf2jax_lite.support.config import Config
 
@@ -24,7 +24,8 @@ def test_tensor_array_stack_matches_gathers_of_all_elements(start, op):
     args = (ir.Argument("handle", ir.RESOURCE), ir.Argument("flow", FLOAT32))
     size = ir.Node("size", "TensorArraySizeV3", ref("handle", "flow"), (None, None), (), {})
     indices = ir.Node("indices", "Range", ref("start", "size", "delta"), (None,) * 3, (), {})
-    gather = ir.Node("all", "TensorArrayGatherV3", ref("handle", "indices", "flow"), (None,) * 3, (), {})
+    inputs = ref("handle", "indices", "flow")
+    gather = ir.Node("all", "TensorArrayGatherV3", inputs, (None,) * 3, (), {}, output_dtypes=(FLOAT32,))
     nodes = (constant("start", np.int32(start)), constant("delta", np.int32(1)), size, indices, gather)
     graph = tensor_array_stack.run(ir.Graph(ir.Function("main", args, nodes, ref("all")), {}), Config())
     found = graph.main.nodes[-1]

@@ -69,10 +69,18 @@ CASES = [
         "no_stacks", lambda x: (jnp.concatenate([x[None], x[None]], 1), jnp.stack([x]), jnp.stack([1, x.size])), M, **D
     ),
     case("no_tiles", lambda x: (jnp.repeat(x, 2, 0), jnp.broadcast_to(x[:, None], (3, 2, 4)).reshape(6, 4)), M, **D),
-    case("keys_of_many", lambda d: jax.vmap(lambda k: jax.random.key_data(jax.random.split(key(k), 3)))(d), K),
-    case("keys_of_many_each", jax.vmap(lambda k, i: jax.random.key_data(jax.random.fold_in(key(k), i))), K, I[:3]),
+    case(
+        "keys_of_many", lambda d: jax.vmap(lambda k: jax.random.key_data(jax.random.split(key(k), 3)))(d), K, size=None
+    ),
+    case(
+        "keys_of_many_each",
+        jax.vmap(lambda k, i: jax.random.key_data(jax.random.fold_in(key(k), i))),
+        K,
+        I[:3],
+        size=None,
+    ),
     case("draws_of_many", jax.vmap(lambda k: jax.random.normal(key(k), (4,))), K, vmap=True),
-    case("seeds_of_many", jax.vmap(lambda i: jax.random.key_data(jax.random.key(i))), I),
+    case("seeds_of_many", jax.vmap(lambda i: jax.random.key_data(jax.random.key(i))), I, size=None),
     case(
         "variates_of_many_each",
         jax.vmap(lambda k, a: jax.random.gamma(key(k), a, (2,))),
@@ -86,13 +94,14 @@ CASES = [
     case("functions_of_constants", lambda x: (lax.lgamma(jnp.float32(2.5)) * x, lax.digamma(jnp.float32(0.3)) + x), V),
     case("constants_and_others", lambda x: lax.lgamma(x + 2) - lax.lgamma(jnp.float32(2.5)), V, tol=1e-4, **D),
     case("inverse_of_a_constant", lambda x: lax.erf_inv(jnp.float32(0.5)) + lax.bessel_i1e(jnp.float32(0.5)) * x, V),
-    case("largest_along_an_axis", lambda x: (lax.top_k(x, 2, axis=0), lax.top_k(x + 1, 3, axis=0)), M, **D),
+    case("largest_along_an_axis", lambda x: (lax.top_k(x, 2, axis=0), lax.top_k(x + 1, 3, axis=0)), M, size=None, **D),
     case("insertion_positions", lambda x: jnp.searchsorted(jnp.sort(x), x + 0.1, method="scan"), V, vmap=True),
     case(
         "gradient_of_groups",
         lambda x, w: jax.grad(lambda x, w: jnp.sum(jnp.sin(lax.ragged_dot(x, w, np.int32([2, 4])))), (0, 1))(x, w),
         np.float32(np.arange(18).reshape(6, 3) / 9),
         np.float32(np.arange(24).reshape(2, 3, 4) / 9),
+        size=None,
     ),
 ]
 

@@ -9,57 +9,10 @@ import jax.numpy as jnp
 from tf2jax_lite.dynamic_shapes.actual_sizes import is_symbolic
 from tf2jax_lite.dynamic_shapes.evaluator import Evaluator, rule
 from tf2jax_lite.jaxprs.compat import Literal, bind
+from tf2jax_lite.jaxprs.elementwise import ELEMENTWISE
 
-_PLAIN = (
-    *("abs", "add", "add_any", "and", "asinh", "atan", "atan2", "bessel_i0e", "bessel_i1e", "bitcast_convert_type"),
-    *("cbrt", "ceil", "clamp", "clz", "complex", "conj", "convert_element_type", "copy", "copy_p", "cos", "cosh"),
-    *(
-        "debug_callback",
-        "device_put",
-        "eq",
-        "eq_to",
-        "erf",
-        "erfc",
-        "exp",
-        "exp2",
-        "expm1",
-        "floor",
-        "forward_only",
-        "ge",
-        "gt",
-    ),
-    *(
-        "imag",
-        "is_finite",
-        "le",
-        "le_to",
-        "logistic",
-        "loop_start",
-        "lt",
-        "lt_to",
-        "materialize",
-        "max",
-        "min",
-        "mul",
-        "mul_no_nan",
-        "mulhi",
-        "ne",
-        "neg",
-    ),
-    *(
-        "nextafter",
-        "not",
-        "optimization_barrier",
-        "or",
-        "population_count",
-        "pvary",
-        "real",
-        "reduce_precision",
-    ),
-    *("reverse_only", "reverse_only_tangent", "stack"),
-    *("round", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh"),
-    *("square", "squeeze", "stop_gradient", "sub", "tanh", "threefry2x32", "transpose", "xor"),
-)
+# Not elementwise, but padding stays behind the other elements.
+_MOVES = frozenset({"bitcast_convert_type", "debug_callback", "loop_start", "squeeze", "stack", "transpose"})
 # Operand values with finite derivatives. Padding gets these, since 0 times infinity there would make gradients of valid
 # elements NaN. One value per operand; None: the operand stays.
 _FINITE_AT: dict[str, tuple[float | None, ...]] = {
@@ -93,7 +46,7 @@ _FINITE_AT: dict[str, tuple[float | None, ...]] = {
 }
 
 
-@rule(*_PLAIN)
+@rule(*(ELEMENTWISE - _FINITE_AT.keys()), *_MOVES)
 def _plain(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return bind(eqn, *_broadcast_scalars(ev, eqn, args))
 

@@ -22,10 +22,13 @@ from tf2jax_lite.autodiff.linearity import zero_results
 from tf2jax_lite.jaxprs import compat
 from tf2jax_lite.jaxprs.compat import COMPOSITE, ClosedJaxpr, Jaxpr, bind, composite_jaxpr, jaxpr_as_fun
 from tf2jax_lite.loops.derivatives import DERIVATIVES, as_loops
+from tf2jax_lite.loops.while_loop import LOOP_START, WITH_RESIDUALS
 from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringError, OpError
 
 from .literals import has_short_source
 
+_NAMED = {"philox_key": [((2,), "int32")], "philox_uniform": [((2,), "uint32"), ((4,), "uint32")]}
+"""Inner functions that stay one equation, by name, with the arguments that they have a function in source for."""
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_lin", "xla_call"}
 _SMALL = 16  # constants of up to this many elements are written into the source
 
@@ -165,6 +168,15 @@ class _Reader:
             if name == NODE and not self._with_rules:
                 first = eqn.params["args"]
                 env.update(zip(eqn.outvars, inputs[first : first + eqn.params["results"]], strict=True))
+                continue
+            if name in (LOOP_START, WITH_RESIDUALS):  # identities with derivatives, which need JAX's primitives alone
+                env.update(zip(eqn.outvars, inputs, strict=False))
+                continue
+            kept = _named_call(eqn)
+            if kept is not None:
+                outputs = [Value(var.aval, here[-1] if here else "") for var in eqn.outvars]
+                env.update(zip(eqn.outvars, outputs, strict=True))
+                steps.append(Equation(kept, {}, inputs, outputs, here))
                 continue
             without_rule = name in ("custom_jvp_call", "custom_vjp_call") and not self._with_rules
             if name in _CALLS or without_rule or name in (COMPOSITE, TANGENT, *DERIVATIVES):
@@ -377,6 +389,15 @@ def _with_scalar_condition(cond: ClosedJaxpr, body: ClosedJaxpr, count: int) -> 
     structs = [_struct(a) for a in cond.in_avals]
     others = [_struct(a) for a in body.in_avals]
     return jax.make_jaxpr(any_of)(*structs), jax.make_jaxpr(step)(*structs[:count], *others)
+
+
+def _named_call(eqn: Any) -> str | None:
+    """Return the name of an inner function that is not inlined, else None."""
+    name = eqn.params.get("name", "") if eqn.primitive.name in _CALLS else ""
+    given = [(tuple(v.aval.shape), str(v.aval.dtype)) for v in eqn.invars]
+    if given != _NAMED.get(name) or eqn.outvars[0].aval.dtype not in (np.uint32, np.float32):
+        return None
+    return name
 
 
 def _identity(step: Equation, eqn: Any) -> str:

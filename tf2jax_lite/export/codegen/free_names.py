@@ -8,10 +8,9 @@ import symtable
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from tf2jax_lite.export.dimension_syntax import MULTIPLE
+from tf2jax_lite.dynamic_shapes.dim_expr import linear_terms, names_in
 from tf2jax_lite.support.errors import ExportError
 
-from . import literals
 from .block_ir import Value
 
 
@@ -24,13 +23,17 @@ def dimension_sources(values: Sequence[tuple[str, Value]]) -> dict[str, str]:
     multiples: dict[str, str] = {}
     for name, value in values:
         for axis, dim in enumerate(value.aval.shape):
-            if isinstance(dim, int):
+            terms = linear_terms(dim) or {}
+            symbols = terms.keys() - {""}
+            if len(symbols) != 1:
                 continue
-            if str(dim).isidentifier():
-                found.setdefault(str(dim), f"{name}.shape[{axis}]")
-            elif match := MULTIPLE.fullmatch(str(dim)):
-                less = f"({name}.shape[{axis}] - {match['more']})" if match["more"] else f"{name}.shape[{axis}]"
-                multiples.setdefault(match["name"], f"{less} // {match['times']}" if match["times"] else less)
+            (symbol,), more = symbols, terms.get("", 0)
+            times, size = terms[symbol], f"{name}.shape[{axis}]"
+            if (times, more) == (1, 0):
+                found.setdefault(symbol, size)
+            elif times > 0 and more >= 0:
+                less = f"({size} - {more})" if more else size
+                multiples.setdefault(symbol, f"{less} // {times}" if times > 1 else less)
     return multiples | found
 
 
@@ -72,13 +75,7 @@ def dimensions(names: Sequence[str], args: Sequence[Value], count: int) -> dict[
       ExportError: no input tells a dimension.
     """
     found = dimension_sources(list(zip(names, args[count:], strict=False)))
-    needed = {
-        d
-        for value in args
-        if hasattr(value.aval, "shape")
-        for dim in value.aval.shape
-        for d in literals.dimension_variables(dim)
-    }
+    needed = {d for value in args if hasattr(value.aval, "shape") for dim in value.aval.shape for d in names_in(dim)}
     if needed - found.keys():
         raise ExportError(f"no input tells the dimensions {sorted(needed - found.keys())} directly")
     return found

@@ -205,7 +205,7 @@ class FunctionWriter:
 
 _SEQUENCES = frozenset(
     """split sort top_k approx_top_k qr lu svd eigh eig schur hessenberg unstack rng_bit_generator
-    optimization_barrier""".split()  # noqa: SIM905
+    optimization_barrier philox_key""".split()  # noqa: SIM905
 )
 _ORDERS = {("svd", 3): (1, 0, 2)}
 """Numbers of results in the order in which the function in `jax.lax` returns them, by primitive and their count."""
@@ -240,7 +240,7 @@ def _scan(writer: FunctionWriter, step: Equation) -> None:
     p, body = step.params, step.blocks["body"]
     consts, carry = scan_counts(p)
     share(writer, body.args[:consts], step.inputs[:consts])
-    name = writer.names.new(f"{hint_of(step, 'loop')}_body")
+    name = writer.names.new("step")
     carry_args = named(writer, body.args[consts : consts + carry], "state")
     slices = named(writer, body.args[consts + carry :], "x")
     unpack = [
@@ -259,7 +259,8 @@ def _scan(writer: FunctionWriter, step: Equation) -> None:
     start = [writer.text(v) for v in step.inputs[consts : consts + carry]]
     xs = [writer.text(v) for v in step.inputs[consts + carry :]]
     args = [name, one_or_all(start) if start else "()", one_or_all(xs) if xs else "None"]
-    args.append(f"length={literals.dimension(p['length'])}")
+    if not xs:
+        args.append(f"length={literals.dimension(p['length'])}")
     if p["reverse"]:
         args.append("reverse=True")
     outputs = named(writer, step.outputs, hint_of(step, "value"))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import enum
+import functools
 import math
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.export import is_symbolic_dim
 
+from tf2jax_lite.jaxprs.compat import dim_terms
 from tf2jax_lite.support.errors import ExportError
 from tf2jax_lite.support.text import printable
 
@@ -28,42 +32,40 @@ def dimension(dim: Any) -> str:
     """Return a dimension: an int, or an expression of symbolic dimensions."""
     if isinstance(dim, (int, np.integer)):
         return str(int(dim))
-    return _unparsed(_Dimension().visit(_parsed(dim)))
+    return _unparsed(_tree(dim))
 
 
-def _parsed(dim: Any) -> ast.Expression:
-    """Return the syntax tree of a dimension.
+def _tree(dim: Any) -> ast.expr:
+    """Return the syntax tree of a dimension."""
+    if not is_symbolic_dim(dim):
+        return ast.Constant(dim) if dim >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-dim))
+    terms = [
+        (times, _product(times if i == 0 else abs(times), factors)) for i, (times, factors) in enumerate(dim_terms(dim))
+    ]
+    tree = terms[0][1]
+    for times, term in terms[1:]:
+        tree = ast.BinOp(tree, ast.Add() if times > 0 else ast.Sub(), term)
+    return tree
 
-    JAX prints powers with ``^``, which is another operator in Python.
-    """
-    return ast.parse(str(dim).replace("^", "**"), mode="eval")
+
+def _product(times: int, factors: Sequence[tuple[Any, int]]) -> ast.expr:
+    trees: list[ast.expr] = [] if abs(times) == 1 and factors else [ast.Constant(abs(times))]
+    for factor, power in factors:
+        tree = ast.Name(factor) if isinstance(factor, str) else _operation(*factor)
+        trees.append(tree if power == 1 else ast.BinOp(tree, ast.Pow(), ast.Constant(power)))
+    trees[0] = trees[0] if times >= 0 else ast.UnaryOp(ast.USub(), trees[0])
+    return functools.reduce(lambda a, b: ast.BinOp(a, ast.Mult(), b), trees)
 
 
 def _unparsed(tree: ast.AST) -> str:
-    return ast.unparse(tree)
+    return re.sub(r"(?<![\w)]\.)\b(\w+) \*\* (\w+)", r"\1**\2", ast.unparse(tree))  # ruff's spaces around powers
 
 
-def dimension_variables(dim: Any) -> set[str]:
-    """Return the names of the symbolic dimensions in a dimension."""
-    if isinstance(dim, (int, np.integer)):
-        return set()
-    names = {n.id for n in ast.walk(_parsed(dim)) if isinstance(n, ast.Name)}
-    return names - {"floordiv", "mod", "max", "min", "non_negative"}
-
-
-class _Dimension(ast.NodeTransformer):
-    """Turns JAX's notation of dimension expressions into Python's."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        name = node.func.id if isinstance(node.func, ast.Name) else ""
-        if name == "floordiv":
-            return ast.BinOp(node.args[0], ast.FloorDiv(), node.args[1])
-        if name == "mod":
-            return ast.BinOp(node.args[0], ast.Mod(), node.args[1])
-        if name == "non_negative":
-            return ast.Call(ast.Name("max", ast.Load()), [node.args[0], ast.Constant(0)], [])
-        return node
+def _operation(name: str, *operands: Any) -> ast.expr:
+    trees = list(map(_tree, operands))
+    if name in ("floordiv", "mod"):
+        return ast.BinOp(trees[0], ast.FloorDiv() if name == "floordiv" else ast.Mod(), trees[1])
+    return ast.Call(ast.Name(name), trees, [])
 
 
 def shape(dims: Any) -> str:
@@ -203,11 +205,6 @@ def value(item: Any) -> str:
         return dtype(item)
     if isinstance(item, (np.ndarray, np.generic)):
         return array(item)
-    if dimension_variables_or_none(item) is not None:
+    if is_symbolic_dim(item):
         return dimension(item)
     raise ExportError(f"cannot write {item!r} ({type(item).__name__}) as source")
-
-
-def dimension_variables_or_none(item: Any) -> set[str] | None:
-    """Return the symbolic dimensions in a value, None if it is not a dimension."""
-    return dimension_variables(item) if is_symbolic_dim(item) else None

@@ -23,11 +23,13 @@ from tf2jax_lite.support.errors import ExportError
 from . import free_names, idioms, literals, rules_solvers  # noqa: F401
 from .block_ir import Constant, Equation
 from .constants import name_constants, pass_constants
+from .counted_loops import has_uncounted_loop, scan_counted_loops
 from .derivative_rules import stop_gradients_of_loops, write_rules
 from .entries import Entry, Result, leaves_of, nested_text, structure_text
 from .formatter import define, docstring, tidy
 from .free_names import check_multiple, dimensions, roots
 from .functions import FunctionWriter
+from .jax_random import draw_from_key
 from .names import RESERVED, Names
 from .structure.calls import FUNCTIONS, Calls
 from .structure.items import Body, Function, Program
@@ -39,6 +41,12 @@ from .support_functions import SUPPORT, load_params, stack_layers
 from .templates import Hole, Marks, Printed, Read, Ref, Stmt, mark, parts_of
 
 _PUBLIC = re.compile(r"^(?:def|class) ([^\W_]\w*)", re.MULTILINE)
+_FORWARD_ONLY = (
+    "",
+    "Gradients: forward mode only (jax.jvp, jax.jacfwd). Values decide how often a lax.while_loop",
+    "iterates, and reverse mode would have to store each iteration.",
+)
+_LISTED = 3  # arrays whose shapes docstrings say
 _TOO_DEEP = "loops and branches are nested deeper than Python can read"
 
 
@@ -48,6 +56,7 @@ def write_module(
     *,
     shape_comments: bool = False,
     scan_layers: bool = False,
+    random: str = "jax",
     writer: type[ModuleWriter] | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Write a module.
@@ -57,6 +66,8 @@ def write_module(
       title: lines of its docstring.
       shape_comments: whether to write shapes behind all lines, not only in docstrings.
       scan_layers: whether to write loops over layers of one shape as `jax.lax.scan`, with params that are stacked.
+      random: how numbers of seeds in variables are drawn: ``"jax"`` by `jax.random` of a key, ``"tensorflow"`` as
+        TensorFlow does.
       writer: prints the structure; default: as functions.
 
     Returns:
@@ -67,8 +78,12 @@ def write_module(
     """
     given: dict[Any, tuple[str, ...]] = {}
     try:
+        for entry in entries:
+            scan_counted_loops(entry.block)
         idioms.rewrite([entry.block for entry in entries])
         for entry in entries:
+            if random == "jax":
+                draw_from_key(entry)
             pass_constants(entry.block)
             stop_gradients_of_loops(entry.block)
         while True:  # until functions with derivative rules, which may call each other, get all sizes they need
@@ -156,8 +171,8 @@ class ModuleWriter:
         for printed in self._printed:
             self._entry(printed)
         body = "\n\n\n".join("\n".join(tidy(chunk)) for chunk in self.chunks) + "\n"
-        used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
-        body = "".join(f"{text}\n\n\n" for name, text in idioms.HELPERS.items() if name in used) + body
+        helpers = _used_helpers(body)
+        body = "".join(f"{text}\n\n\n" for name, text in idioms.HELPERS.items() if name in helpers) + body
         head = docstring(self.title, 0)
         used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
         text = "".join(f"{text}\n\n\n" for text in self.support(used) if text)
@@ -166,7 +181,8 @@ class ModuleWriter:
         imports = [
             line
             for name, line in (
-                ("functools", "import functools\n"),
+                ("functools", "import functools"),
+                ("math", "import math"),
                 ("jax", "import jax"),
                 ("jnp", "import jax.numpy as jnp"),
                 ("np", "import numpy as np"),
@@ -179,7 +195,10 @@ class ModuleWriter:
         names = f"__all__ = [{', '.join(literals.value(n) for n in public)}]"
         if len(names) > 88:
             names = "\n".join(["__all__ = [", *(f"    {literals.value(n)}," for n in public), "]"])
-        return "\n".join([*head, "", *imports, "", names, "", "", body]), self.constants
+        standard = [line for line in imports if line in ("import functools", "import math")]
+        others = [line for line in imports if line not in standard]
+        blank = [""] if standard else []
+        return "\n".join([*head, "", *standard, *blank, *others, "", names, "", "", body]), self.constants
 
     def support(self, used: Collection[str]) -> list[str]:
         """Return the module's support functions, with empty text where one has no use.
@@ -382,7 +401,7 @@ class ModuleWriter:
 
         def shapes(values: Sequence[int]) -> str:
             avals = [self.marks.avals[v] for v in values if self.marks.avals[v] is not None]
-            return ", ".join(literals.type_comment(aval) for aval in avals)
+            return ", ".join(map(literals.type_comment, avals)) if len(avals) <= _LISTED else f"{len(avals)} arrays"
 
         scopes = [scope for scope in function.scopes if scope]
         title = f"TensorFlow scope {scopes[0]}" if scopes else "Repeated part"
@@ -392,7 +411,7 @@ class ModuleWriter:
         entry = printed.entry
         lines = self.entry_body(printed, FUNCTIONS, 4)
         args = ["params", *entry.arguments, *(["*", "rng"] if entry.rng else [])]
-        doc = list(entry.doc)
+        doc = [*entry.doc, *(_FORWARD_ONLY if has_uncounted_loop(entry.block) else ())]
         text = docstring(doc, 4) if doc else []
         self.chunks.append([*define(entry.name, args, 0), *text, *lines])
 
@@ -439,6 +458,18 @@ class ModuleWriter:
         for dim, source in needed.items():
             before += [f"{dim} = {source}", *check_multiple(dim, source)]
         return [*(f"{' ' * indent}{line}" for line in before), *lines]
+
+
+def _used_helpers(text: str) -> set[str]:
+    """Return the names of the helpers that a module uses, directly or not."""
+    found: set[str] = set()
+    pending = [text]
+    while pending:
+        names = {n.id for n in ast.walk(ast.parse(pending.pop())) if isinstance(n, ast.Name)}
+        new = (names & idioms.HELPERS.keys()) - found
+        found |= new
+        pending += [idioms.HELPERS[name] for name in new]
+    return found
 
 
 def _read(value: Any) -> str:

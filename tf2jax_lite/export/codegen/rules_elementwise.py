@@ -8,8 +8,6 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.loops.derivatives import WITH_RESIDUALS
-
 from . import literals
 from .idioms.defaults import DEFAULTS
 from .registry import Equation, Raw, call, is_numpy, rule, tuple_of, without_types
@@ -22,6 +20,7 @@ _INFIX = {
     "add_any": "+",  # how JAX adds up tangents
     "sub": "-",
     "mul": "*",
+    "mod": "%",
     "and": "&",
     "or": "|",
     "xor": "^",
@@ -250,7 +249,6 @@ def _reduce_precision(eqn: Equation) -> str:
     "copy",
     "copy_p",
     "forward_only",
-    "loop_start",
     "reverse_only",
     "device_put",
     "sharding_constraint",
@@ -262,12 +260,6 @@ def _same(eqn: Equation) -> str:
     if eqn.name == "optimization_barrier":
         return f"lax.optimization_barrier({tuple_of(eqn.typed)})"
     return eqn.typed[0] if len(eqn.typed) == 1 else tuple_of(eqn.typed)
-
-
-@rule(WITH_RESIDUALS)
-def _results(eqn: Equation) -> str:
-    found = eqn.typed[: len(eqn.params["results"])]
-    return found[0] if len(found) == 1 else tuple_of(found)
 
 
 @rule("dim_as_value")

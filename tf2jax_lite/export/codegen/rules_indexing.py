@@ -20,7 +20,9 @@ __all__: list[str] = []
 def _broadcast_in_dim(eqn: Equation) -> str:
     shape = literals.shape(eqn.params["shape"])
     if not eqn.inputs[0].shape and eqn.typed[0] != eqn.loose[0]:
-        return call("jnp.full", shape, eqn.loose[0], literals.dtype(eqn.inputs[0].dtype))
+        dtype = literals.dtype(eqn.inputs[0].dtype)
+        plain = {"0": "jnp.zeros", "0.0": "jnp.zeros", "1": "jnp.ones", "1.0": "jnp.ones"}.get(eqn.loose[0])
+        return call(plain, shape, dtype) if plain else call("jnp.full", shape, eqn.loose[0], dtype)
     kept, rank = tuple(eqn.params["broadcast_dimensions"]), len(eqn.params["shape"])
     if kept == tuple(range(rank - len(kept), rank)):
         return call("jnp.broadcast_to", eqn.typed[0], shape)

@@ -10,6 +10,31 @@ from .registry import Equation, Raw, call, rule
 __all__: list[str] = []
 
 
+@rule("philox_key")
+def _philox_key(eqn: Equation) -> str:
+    return call("_philox_key", eqn.typed[0])
+
+
+@rule("philox_uniform")
+def _philox_uniform(eqn: Equation) -> str:
+    return call("_philox_uniform", *eqn.typed, literals.shape(eqn.outputs[0].shape))
+
+
+@rule("philox_dropout")
+def _philox_dropout(eqn: Equation) -> str:
+    return call("_philox_dropout", eqn.typed[0], literals.value(eqn.params["rate"]), eqn.typed[1])
+
+
+@rule("jax_uniform")
+def _jax_uniform(eqn: Equation) -> str:
+    return call("jax.random.uniform", eqn.typed[0], literals.shape(eqn.outputs[0].shape), "np.float32")
+
+
+@rule("jax_dropout")
+def _jax_dropout(eqn: Equation) -> str:
+    return call("_dropout", eqn.typed[0], literals.value(eqn.params["rate"]), eqn.typed[1])
+
+
 @rule("random_wrap")
 def _random_wrap(eqn: Equation) -> str:
     return call("jax.random.wrap_key_data", eqn.typed[0], impl=eqn.params["impl"].name)
@@ -27,7 +52,7 @@ def _random_seed(eqn: Equation) -> str:
 
 @rule("random_fold_in")
 def _random_fold_in(eqn: Equation) -> str:
-    return call("jax.random.fold_in", *eqn.typed)
+    return call("jax.random.fold_in", eqn.typed[0], eqn.loose[1])
 
 
 @rule("random_bits")

@@ -22,10 +22,13 @@ _POSITIONS = {
     "lax.reshape": ("", "shape"),
     "jnp.reshape": ("", "shape"),
     "jnp.full": ("shape", "value"),
+    "jnp.zeros": ("shape",),
+    "jnp.ones": ("shape",),
     "jnp.broadcast_to": ("", "shape"),
     "lax.broadcast_in_dim": ("", "shape", "dimensions"),
     "lax.transpose": ("", "axes"),
     "jnp.einsum": ("equation",),
+    "jax.random.fold_in": ("", "layer"),
     "lax.slice": ("", "start", "limit", "strides"),
     "lax.pad": ("", "value", "padding"),
 }

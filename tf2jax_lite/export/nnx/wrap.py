@@ -51,6 +51,10 @@ def to_nnx(jax_fn: Callable[..., Any], params: Mapping[str, Any], *, rngs: Any =
       InputError: ``jax_fn`` is no converted function, ``rngs`` are none, or it is not known which params train.
       MissingLibraryError: flax is not installed.
       MissingParamError: a variable of the function is not in ``params``.
+
+    Example:
+      >>> module = tf2jax.to_nnx(*tf2jax.convert(model, tf.TensorSpec([None, 3])))
+      >>> results = module(x)
     """
     import_nnx()
     from . import modules

@@ -439,7 +439,11 @@ class MeanFactory(Factory):
 
 @dataclasses.dataclass(frozen=True)
 class UnweightedMeanFactory(MeanFactory):
-    """The mean of updates; weights are ignored. Without any client it is zero."""
+    """The mean of updates; weights are ignored. Without any client it is zero.
+
+    Attributes:
+      value_sum_factory: the sum of the updates.
+    """
 
     weighted = False
 

@@ -255,14 +255,25 @@ class ZeroingFactory(Factory):
 
 
 def clipping_factory(clipping_norm: Norm, inner_agg_factory: Factory | None = None) -> ClippingFactory:
-    """Return a `ClippingFactory`. See tff.aggregators.clipping_factory."""
+    """Return a `ClippingFactory`. See tff.aggregators.clipping_factory.
+
+    Args:
+      clipping_norm: the norm, or a `QuantileEstimation` that adapts it.
+      inner_agg_factory: the aggregation of the updates.
+    """
     return ClippingFactory(clipping_norm, MeanFactory() if inner_agg_factory is None else inner_agg_factory)
 
 
 def zeroing_factory(
     zeroing_norm: Norm, inner_agg_factory: Factory | None = None, *, norm_order: float = math.inf
 ) -> ZeroingFactory:
-    """Return a `ZeroingFactory`. See tff.aggregators.zeroing_factory."""
+    """Return a `ZeroingFactory`. See tff.aggregators.zeroing_factory.
+
+    Args:
+      zeroing_norm: the norm, or a `QuantileEstimation` that adapts it.
+      inner_agg_factory: the aggregation of the updates.
+      norm_order: 1, 2 or ``math.inf``.
+    """
     return ZeroingFactory(zeroing_norm, MeanFactory() if inner_agg_factory is None else inner_agg_factory, norm_order)
 
 
@@ -270,6 +281,9 @@ def finite_clients(update: Any) -> Any:
     """Return for each client whether its update can be summed, bool (n,).
 
     Every number is finite, and of a magnitude below 2**61. Leaves have shape (n, ...).
+
+    Args:
+      update: of all clients, which the first axis counts.
     """
     return usable_rows(update, jax.tree.leaves(update)[0].shape[0])
 

@@ -196,6 +196,10 @@ class RotatedUniformQuantizer(UniformQuantizer):
     All clients share the rotation, which evens out large numbers. See
     fedjax.aggregators.rotated_uniform_stochastic_quantizer (Suresh et al., 2017). Vectors are padded to a power of two,
     and the padding is sent too.
+
+    Attributes:
+      num_levels: see `UniformQuantizer`.
+      coding: see `UniformQuantizer`.
     """
 
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:

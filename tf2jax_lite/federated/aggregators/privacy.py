@@ -136,7 +136,13 @@ def gaussian_noise_multiplier(
 ) -> float:
     """Return the smallest noise multiplier with at most this epsilon (to 1e-4).
 
-    Arguments as in `gaussian_epsilon`.
+    Args:
+      epsilon: at most this.
+      rounds: number of rounds.
+      clients_per_round: size of a cohort.
+      num_clients: number of all clients.
+      delta: probability of a larger loss of privacy.
+      sampling: "poisson" or "fixed_size", see `gaussian_epsilon`.
 
     Raises:
       InputError: an argument is out of range, or no noise is enough.

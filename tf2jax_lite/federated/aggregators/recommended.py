@@ -62,6 +62,11 @@ def robust_aggregator(*, zeroing: bool = True, clipping: bool = True, weighted: 
     """Return a mean of updates with adaptive zeroing and clipping.
 
     See tff.learning.robust_aggregator.
+
+    Args:
+      zeroing: put zeros for updates beyond an adaptive norm first.
+      clipping: clip updates to an adaptive norm.
+      weighted: take the weighted mean.
     """
     return _around(_mean(weighted), zeroing, clipping)
 
@@ -113,6 +118,11 @@ def dp_aggregator(noise_multiplier: float, clients_per_round: float, *, zeroing:
 
     See tff.learning.dp_aggregator. Unlike TFF's, the count from which the zeroing norm follows has noise, too:
     ``noise_multiplier`` covers all.
+
+    Args:
+      noise_multiplier: standard deviation of the noise, divided by the clipping norm.
+      clients_per_round: the expected number of clients in a cohort.
+      zeroing: put zeros for updates beyond an adaptive norm first.
     """
 
     def adaptive(noise: float) -> Factory:
@@ -153,6 +163,12 @@ def ddp_secure_aggregator(
 
     See tff.learning.ddp_secure_aggregator and `DistributedDpSumFactory`. Clipping follows the median norm, from 0.1.
     For zeroing see `dp_aggregator`.
+
+    Args:
+      noise_multiplier: standard deviation of the noise, divided by the clipping norm.
+      expected_clients_per_round: the number of clients that add noise.
+      bits: of the integers that are summed.
+      zeroing: put zeros for updates beyond an adaptive norm first.
     """
 
     def adaptive(noise: float) -> Factory:

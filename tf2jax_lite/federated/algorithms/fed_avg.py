@@ -139,7 +139,12 @@ def build_unweighted_fed_avg(
 ) -> LearningProcess[LearningState]:
     """Build federated averaging in which every client counts the same.
 
-    Arguments as for `build_weighted_fed_avg`.
+    Args:
+      model: the model.
+      client_optimizer: each client's optimizer, or a function of the round.
+      server_optimizer: applies the clients' mean change; SGD of rate 1 by default.
+      aggregator: of changes; the unweighted mean by default.
+      **options: as for `build_weighted_fed_avg`.
     """
     return build_weighted_fed_avg(
         model,
@@ -188,7 +193,14 @@ def build_unweighted_fed_prox(
 ) -> LearningProcess[LearningState]:
     """Build FedProx in which every client counts the same.
 
-    Arguments as for `build_weighted_fed_prox`. See tff.learning.algorithms.build_unweighted_fed_prox.
+    See tff.learning.algorithms.build_unweighted_fed_prox.
+
+    Args:
+      model: the model.
+      proximal_strength: factor of the squared distance from the server's weights.
+      client_optimizer: each client's optimizer, or a function of the round.
+      server_optimizer: applies the clients' mean change.
+      **options: as for `build_weighted_fed_avg`.
     """
     return build_unweighted_fed_avg(
         model, client_optimizer, server_optimizer, proximal_strength=proximal_strength, **options
@@ -227,7 +239,15 @@ def build_unweighted_fed_avg_with_optimizer_schedule(
     server_optimizer: optax.GradientTransformation | None = None,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Build `build_weighted_fed_avg_with_optimizer_schedule` with equal clients."""
+    """Build `build_weighted_fed_avg_with_optimizer_schedule` with equal clients.
+
+    Args:
+      model: the model.
+      client_learning_rate_fn: the clients' learning rate by round.
+      client_optimizer: a function of the learning rate.
+      server_optimizer: applies the clients' mean change.
+      **options: as for `build_weighted_fed_avg`.
+    """
     return build_unweighted_fed_avg(
         model, _scheduled(client_learning_rate_fn, client_optimizer), server_optimizer, **options
     )

@@ -183,6 +183,12 @@ def build_weighted_mime_lite(
     """Build Mime Lite: y <- y - U(g(y), s) at clients; see `build_mime`.
 
     See tff.learning.algorithms.build_weighted_mime_lite.
+
+    Args:
+      model: the model.
+      base_optimizer: whose state the clients use; the server updates it.
+      server_optimizer: applies the clients' mean change.
+      **options: as for `build_mime`.
     """
     return build_mime(model, base_optimizer, server_optimizer, lite=True, **options)
 
@@ -202,7 +208,15 @@ def build_unweighted_mime_lite(
 ) -> LearningProcess[LearningState]:
     """Build Mime Lite in which every client counts the same, in both passes.
 
-    See tff.learning.algorithms.build_unweighted_mime_lite; arguments as for `build_mime`.
+    See tff.learning.algorithms.build_unweighted_mime_lite.
+
+    Args:
+      model: the model.
+      base_optimizer: whose state the clients use; the server updates it.
+      server_optimizer: applies the clients' mean change.
+      aggregator: of changes; the unweighted mean by default.
+      full_gradient_aggregator: of gradients; the unweighted mean by default.
+      **options: as for `build_mime`.
     """
     return build_weighted_mime_lite(
         model,

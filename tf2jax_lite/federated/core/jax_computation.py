@@ -279,7 +279,7 @@ def _deserialize(content: bytes) -> tuple[jax.export.Exported, Callable[..., Any
             exported = read_exported(content)
             call = checked_call(exported)
         except Tf2JaxError as error:
-            raise FederatedTypeError(f"the computation's proto is damaged: {error}") from error
+            raise FederatedTypeError(f"the computation's proto cannot be read: {error}") from error
     return exported, jax.jit(call)
 
 
@@ -302,8 +302,8 @@ def _read(proto: Any, kind: Any) -> tuple[jax.export.Exported, Callable[..., Any
         wanted = [str(leaf.dtype) for _, leaf in tensor_leaves(type_spec)]
         if found != wanted:
             raise FederatedTypeError(
-                f"the computation's proto is damaged: its type says that the {what} is of {wanted}, its StableHLO "
-                f"that it is of {found}"
+                f"the computation's proto contradicts itself: its type says that the {what} is of {wanted}, its "
+                f"StableHLO that it is of {found}"
             )
     return exported, call
 

@@ -259,6 +259,9 @@ def for_each_client_backend(backend: str | None) -> Iterator[None]:
     """Choose this thread's backend within a ``with`` block.
 
     See `set_for_each_client_backend`.
+
+    Args:
+      backend: as for `set_for_each_client_backend`.
     """
     token = _chosen.set(_checked(backend))
     try:

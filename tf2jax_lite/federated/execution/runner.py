@@ -247,7 +247,7 @@ class CohortRunner:
         if self.work.counts_examples and self.aggregator.refuses_weights:
             raise InputError(
                 f"the aggregator takes no weights ({self.aggregator.refuses_weights}), but clients are weighted by "
-                "their examples. Use build_unweighted_fed_avg (--algorithm unweighted_fed_avg), or "
+                "their examples. Use build_unweighted_fed_avg, or "
                 "client_weighting='uniform'."
             )
         if self.mesh is not None and self.execution in ("cpu_pool", "loop", "debug"):

@@ -1,8 +1,10 @@
 """ConcreteFunctions to IR graphs with an interface.
 
-Entries: `trace.trace` for callables, `concrete_function.load_concrete` for a ConcreteFunction. Read:
+Entries: `trace.trace` for callables, `concrete_function.load_concrete` for a ConcreteFunction,
+`saved_signatures.signature_loader` for SavedModels. Read:
 
 - `trace`: callables to ConcreteFunctions with the signature that users call.
+- `saved_signatures`: signatures of SavedModels, with values of the checkpoint.
 - `concrete_function`, `structures`: graph and captures; nested arguments and results.
 - `composite_specs`: TypeSpecs of composite tensors to component tensors.
 - `graph_state`, `table_captures`, `variable_values`: variables and tables, and their values.

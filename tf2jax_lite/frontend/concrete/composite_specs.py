@@ -7,15 +7,13 @@ TensorFlow passes them to graphs as their components, ``tf.nest.flatten(value, e
 - ``tf.IndexedSlices``: values, indices, and the dense shape where it is known
 - a ``tf.experimental.ExtensionType``: its fields' tensors in order
 
-Classes that ``tf.nest`` flattens (attrs, dataclasses with ``__tf_flatten__``) are not pytrees in JAX. Named tuples with
-the same fields replace them.
+Classes that ``tf.nest`` flattens (attrs, dataclasses with ``__tf_flatten__``) are not pytrees in JAX. Records, named
+tuples with the same fields, replace them in structures. Results have objects of attrs classes again, as in tf2jax.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,29 +21,25 @@ import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
+from tf2jax_lite.calling.structures import record_type
 from tf2jax_lite.frontend.graphdef import dtypes
-from tf2jax_lite.ir.builder import constant, redirected
+from tf2jax_lite.ir import build
+from tf2jax_lite.ir.build import constant, redirected
 from tf2jax_lite.support.errors import UnsupportedError
 
 
-@functools.cache
-def _record_type(name: str, fields: tuple[str, ...]) -> Any:
-    # One class for one set of fields: JAX compares the types of structures.
-    return collections.namedtuple(name, fields, rename=True)
-
-
 def as_record(value: Any) -> tuple[Any, ...] | None:
-    """Return an object that ``tf.nest`` flattens as a named tuple; None for others."""
+    """Return an object that ``tf.nest`` flattens as a record; None for others."""
     if isinstance(value, (type, tf.TypeSpec)):
         return None
     if hasattr(value, "__attrs_attrs__"):
         names = [attribute.name for attribute in value.__attrs_attrs__]
-        return _record_type(type(value).__name__, tuple(names))(*(getattr(value, name) for name in names))
+        return record_type(type(value).__name__, tuple(names), type(value))(*(getattr(value, name) for name in names))
     if dataclasses.is_dataclass(value) and hasattr(value, "__tf_flatten__"):
         _, parts = value.__tf_flatten__()  # pyright: ignore[reportAttributeAccessIssue]
         fields = {id(getattr(value, field.name)): field.name for field in dataclasses.fields(value)}
         names = [fields.get(id(part), "") for part in parts]
-        return _record_type(type(value).__name__, tuple(names))(*parts)
+        return record_type(type(value).__name__, tuple(names))(*parts)
     return None
 
 
@@ -124,9 +118,7 @@ def stacked(function: ir.Function, positions: Mapping[int, ir.DType]) -> ir.Func
     for position, dtype in positions.items():
         name = ir.free_name(f"{outputs[position].node}/stack", taken)
         shape = constant(ir.free_name(f"{name}/element_shape", taken), np.asarray(-1, np.int32))
-        attrs = {"element_dtype": dtype, "num_elements": -1}
-        inputs = (outputs[position], ir.TensorRef(shape.name))
-        stack = ir.Node(name, "TensorListStack", inputs, (None, None), (), attrs, output_dtypes=(dtype,))
+        stack = build.node("TensorListStack", outputs[position], shape, name=name, element_dtype=dtype)
         nodes += [shape, stack]
         outputs[position] = ir.TensorRef(name)
     return dataclasses.replace(function, nodes=tuple(nodes), outputs=tuple(outputs))
@@ -135,9 +127,8 @@ def stacked(function: ir.Function, positions: Mapping[int, ir.DType]) -> ir.Func
 def _partially_static(name: str, value: np.ndarray, taken: set[str]) -> list[ir.Node]:
     """Return nodes that rebuild a partially static argument; the last is the result."""
     count, dtype = len(value), value.dtype
-    attrs = {"num": count, "axis": 0, "T": dtype}
     given = ir.free_name(f"{name}/given", taken)
-    nodes = [ir.Node(given, "Unpack", (ir.TensorRef(name),), (None,), (), attrs, output_dtypes=(dtype,) * count)]
+    nodes = [build.node("Unpack", name, name=given, num=count, T=dtype)]
     items: list[ir.TensorRef] = []
     for position, size in enumerate(value):
         if size < 0:
@@ -145,6 +136,4 @@ def _partially_static(name: str, value: np.ndarray, taken: set[str]) -> list[ir.
         else:
             nodes.append(constant(ir.free_name(f"{name}/static", taken), np.asarray(size)))
             items.append(ir.TensorRef(nodes[-1].name))
-    attrs = {"N": count, "axis": 0, "T": dtype}
-    packed = ir.free_name(f"{name}/packed", taken)
-    return [*nodes, ir.Node(packed, "Pack", tuple(items), (count,), (), attrs, output_dtypes=(dtype,))]
+    return [*nodes, build.node("Pack", items, name=ir.free_name(f"{name}/packed", taken), N=count, T=dtype)]

@@ -22,7 +22,7 @@ from tf2jax_lite.frontend.gradients.rewrite import FunctionGraphs
 from tf2jax_lite.frontend.graphdef import attributes, dtypes
 from tf2jax_lite.frontend.saved.lookup_tables import TABLE_OPS
 from tf2jax_lite.frontend.saved.ref_variables import VARIABLE_OPS, without_references
-from tf2jax_lite.ir.builder import handles_as_arguments
+from tf2jax_lite.ir.build import handles_as_arguments
 from tf2jax_lite.ops.containers.lookup_table import Table, table_of
 from tf2jax_lite.support.errors import UnsupportedError
 

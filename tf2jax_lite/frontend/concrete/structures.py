@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph as tf_func_graph
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.structures import OPAQUE, OutputRef, TensorArgument
+from tf2jax_lite.calling.structures import OPAQUE, OutputRef, TensorArgument, is_leaf, traverse
 from tf2jax_lite.frontend.graphdef import dtypes
 from tf2jax_lite.support.config import get_config
 
@@ -33,7 +32,7 @@ def flat_keywords(concrete: Any, kwargs: Mapping[str, Any]) -> list[str]:
     It is that of sorted keys, except for signatures with composite tensors, of which TensorFlow records the order.
     """
     recorded = getattr(concrete, "_arg_keywords", None) or ()
-    return list(recorded) if len(recorded) == len(kwargs) and set(recorded) == set(kwargs) else _sorted_keys(kwargs)
+    return list(recorded) if len(recorded) == len(kwargs) and set(recorded) == set(kwargs) else sorted(kwargs)
 
 
 def node_name(tensor: Any) -> str:
@@ -67,25 +66,29 @@ def structured_outputs(concrete: Any) -> Any:
     return tf.nest.map_structure(spec_of, concrete.structured_outputs)
 
 
-def plain_structure(structure: Any) -> Any:
-    """Return a structure in plain dicts, lists and tuples.
+def _unwrapped(part: Any) -> Any:
+    """Return an unwrapped container and the class ``tf.nest`` flattens as a record.
 
-    TensorFlow wraps them when it tracks or restores them.
+    TensorFlow wraps containers when it tracks or restores them. A converted function does without TensorFlow, so that
+    its results are the containers, not the ``wrapt`` proxies.
     """
-    record = as_record(structure)
-    structure = structure if record is None else record
-    if isinstance(structure, Mapping):
-        return {key: plain_structure(item) for key, item in structure.items()}
-    if isinstance(structure, tuple):
-        items = [plain_structure(item) for item in structure]
-        fields = getattr(structure, "_fields", None)
-        if fields is None:
-            return tuple(items)
-        kind = type(getattr(structure, "__wrapped__", structure))
-        return kind(*items)
-    if isinstance(structure, list):
-        return [plain_structure(item) for item in structure]
-    return structure
+    record = as_record(part)
+    if record is not None:
+        return record
+    if isinstance(part, list):
+        return part if type(part) is list else list(part)
+    return getattr(part, "__wrapped__", part) if isinstance(part, (tuple, Mapping)) else part
+
+
+def plain_structure(structure: Any) -> Any:
+    """Return a structure in plain dicts, lists and tuples, and records."""
+
+    def visit(part: Any) -> Any:
+        plain = _unwrapped(part)
+        plain = dict(plain) if isinstance(plain, Mapping) and type(plain) is not dict else plain
+        return None if plain is part else plain_structure(plain)
+
+    return traverse(visit, structure)
 
 
 class ArgumentBuilder:
@@ -112,18 +115,18 @@ class ArgumentBuilder:
           order: its keys in the order of the flat inputs; sorted keys by default.
         """
         structure = plain_structure(structure)
-        if isinstance(structure, dict):
-            found = {key: self.convert(structure[key]) for key in order or _sorted_keys(structure)}
+        if order:
+            found = {key: self.convert(structure[key]) for key in order}
             return {key: found[key] for key in structure}
-        if isinstance(structure, tuple) and hasattr(structure, "_fields"):
-            return type(structure)(*[self.convert(item) for item in structure])
-        if isinstance(structure, (list, tuple)):
-            return type(structure)([self.convert(item) for item in structure])
-        if isinstance(structure, (tf.TensorSpec, tf.Tensor)):
-            return self._argument()
-        if isinstance(structure, tf.TypeSpec):
-            return self._composite(structure)
-        return OPAQUE if isinstance(structure, tf_func_graph.UnknownArgument) else structure
+
+        def visit(part: Any) -> Any:
+            if isinstance(part, (tf.TensorSpec, tf.Tensor)):
+                return self._argument()
+            if isinstance(part, tf.TypeSpec):
+                return self._composite(part)
+            return OPAQUE if isinstance(part, tf_func_graph.UnknownArgument) else None
+
+        return traverse(visit, structure)
 
     def _composite(self, spec: tf.TypeSpec) -> tuple[TensorArgument, ...]:
         parts = [self._argument() for _ in component_specs(spec)]
@@ -141,13 +144,6 @@ class ArgumentBuilder:
         return TensorArgument(index, arg.name, arg.dtype if isinstance(arg.dtype, np.dtype) else None, arg.shape)
 
 
-def _sorted_keys(mapping: Mapping[Any, Any]) -> list[Any]:
-    try:
-        return sorted(mapping)
-    except TypeError:
-        return list(mapping)
-
-
 def output_structure(concrete: Any) -> tuple[Any, int, dict[int, ir.DType]]:
     """Return the results' structure with `OutputRef` leaves.
 
@@ -157,32 +153,20 @@ def output_structure(concrete: Any) -> tuple[Any, int, dict[int, ir.DType]]:
     count = len(concrete.outputs)
     arrays: dict[int, ir.DType] = {}
 
-    def replace(structure: Any) -> Any:
+    def visit(part: Any) -> Any:
         nonlocal position
-        record = as_record(structure)
-        structure = structure if record is None else record
-        if isinstance(structure, Mapping):
-            found = {key: replace(structure[key]) for key in _sorted_keys(structure)}
-            ordered = {key: found[key] for key in structure}
-            return collections.OrderedDict(ordered) if isinstance(structure, collections.OrderedDict) else ordered
-        if isinstance(structure, tuple) and hasattr(structure, "_fields"):
-            return type(getattr(structure, "__wrapped__", structure))(*[replace(item) for item in structure])
-        if isinstance(structure, (list, tuple)):
-            items = [replace(item) for item in structure]
-            return items if isinstance(structure, list) else tuple(items)
-        if isinstance(structure, (tf.Tensor, tf.TensorSpec)):
+        plain = _unwrapped(part)
+        if plain is not part:
+            return traverse(visit, plain)
+        if isinstance(part, (tf.Tensor, tf.TensorSpec, tf.TensorArray)):
+            if isinstance(part, tf.TensorArray):
+                arrays[position] = dtypes.from_tf(part.dtype)
             position += 1
             return OutputRef(position - 1)
-        if isinstance(structure, tf.TensorArray):
-            arrays[position] = dtypes.from_tf(structure.dtype)
-            position += 1
-            return OutputRef(position - 1)
-        parts = tf.nest.flatten(structure, expand_composites=True)
-        if len(parts) != 1 or parts[0] is not structure:
-            return tuple(replace(part) for part in parts)
-        return structure
+        components = [part] if not is_leaf(part) else tf.nest.flatten(part, expand_composites=True)
+        return None if len(components) == 1 and components[0] is part else traverse(visit, tuple(components))
 
-    structure = replace(concrete.structured_outputs)
+    structure = traverse(visit, concrete.structured_outputs)
     # Once a gradient has been taken through a function, its graph also returns intermediate results, after its own.
     if position > count or (position == 0 and count):  # the description does not match: return the flat results
         return [OutputRef(i) for i in range(count)], count, {}

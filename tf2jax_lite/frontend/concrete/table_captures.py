@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.gradients.capture_threading import MAIN
 from tf2jax_lite.frontend.gradients.rewrite import FunctionGraphs
+from tf2jax_lite.ir import build
 from tf2jax_lite.ops.containers.lookup_table import Table, table_of
 
 _FIND = frozenset({"LookupTableFind", "LookupTableFindV2"})
@@ -62,7 +63,7 @@ def initialize_tables(graph: ir.Graph, func_graph: Any) -> ir.Graph:
     def without(key: str, function: ir.Function) -> ir.Function:
         if not (names := filled.get(key)):
             return function
-        nodes = [ir.Node(n.name, "NoOp", (), (), n.control, {}) if n.name in names else n for n in function.nodes]
+        nodes = [build.node("NoOp", name=n.name, control=n.control) if n.name in names else n for n in function.nodes]
         return dataclasses.replace(function, nodes=tuple(nodes))
 
     library = {name: without(name, function) for name, function in graph.functions.items()}

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import topological_order
 
 
@@ -46,14 +47,12 @@ def _upstream_first(function: ir.Function, gradient: ir.Function) -> ir.Function
     """Return a gradient function with the gradients of the results as first arguments."""
     split = len(function.args)
     args = (*gradient.args[split:], *gradient.args[:split])
-    call = ir.Node(
+    call = build.node(
+        "StatefulPartitionedCall",
+        [arg.name for arg in gradient.args],
         name="call",
-        op="StatefulPartitionedCall",
-        inputs=tuple(ir.TensorRef(arg.name) for arg in gradient.args),
-        groups=(len(gradient.args),),
-        control=(),
-        attrs={"f": ir.FunctionRef(gradient.name)},
-        output_dtypes=tuple(arg.dtype for arg in function.args),
+        f=ir.FunctionRef(gradient.name),
+        dtypes=[arg.dtype for arg in function.args],
     )
     outputs = tuple(ir.TensorRef("call", i) for i in range(split))
     return ir.Function(_wrapper(function.name), args, (call,), outputs, tuple(f"grad_{i}" for i in range(split)))
@@ -73,18 +72,16 @@ def _rewritten(function: ir.Function, gradients: Mapping[str, str]) -> ir.Functi
         original = dataclasses.replace(node, name=f"{node.name}/_original")
         results = tuple(ir.TensorRef(original.name, i) for i in range(len(node.output_dtypes)))
         count = len(node.inputs)
-        marked = dataclasses.replace(
-            node,
-            op="_CustomGradient",
-            inputs=(*results, *node.inputs, *node.inputs),
-            groups=(len(results), count, count),
-            attrs={
-                "gradient": ir.FunctionRef(_wrapper(called.name)),
-                "positions": list(range(count)),
-                "own": [-1] * count,
-            },
-            implied=frozenset(),
-            input_types=("", "", ""),
+        marked = build.node(
+            "_CustomGradient",
+            results,
+            node.inputs,
+            node.inputs,
+            gradient=ir.FunctionRef(_wrapper(called.name)),
+            positions=list(range(count)),
+            own=[-1] * count,
+            dtypes=node.output_dtypes,
+            like=node,
         )
         nodes += [original, marked]
     return dataclasses.replace(function, nodes=topological_order(function.name, nodes))

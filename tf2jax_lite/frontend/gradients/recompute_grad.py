@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Collection
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir import build
 
 from .tf_registry import ATTRIBUTE, Recomputation
 
@@ -63,14 +64,14 @@ def recomputed(
         if ref not in args and not (_reads(nodes, ref) and nodes[ref.node].inputs[0] in handles)
     ]
     attrs = {k: v for k, v in marked.attrs.items() if k.startswith("_") and k != ATTRIBUTE}
-    node = dataclasses.replace(
-        marked,
-        op="_Recompute",
-        inputs=tuple(outer),
-        groups=(len(outer),),
-        attrs={**attrs, "f": ir.FunctionRef(inner.name), "stopped": stopped},
-        implied=frozenset(),
-        input_types=("",),
+    node = build.node(
+        "_Recompute",
+        list(outer),
+        f=ir.FunctionRef(inner.name),
+        stopped=stopped,
+        dtypes=marked.output_dtypes,
+        like=marked,
+        **attrs,
     )
     changed = tuple(node if n.name == name else n for n in function.nodes)
     return dataclasses.replace(function, nodes=changed), inner

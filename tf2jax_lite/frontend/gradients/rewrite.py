@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import dtypes, functions
+from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import called_functions, topological_order
 from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import MissingGradientError
@@ -180,14 +181,16 @@ class _Rewriter:
             position = ref.index if ref.node == node.name else -1
             own.append(position)
             captured.append(outputs[position] if position >= 0 else ref)
-        marked = dataclasses.replace(
-            node,
-            op="_CustomGradient",
-            inputs=(*outputs, *node.inputs, *captured),
-            groups=(len(outputs), len(node.inputs), len(captured)),
-            attrs={"gradient": ir.FunctionRef(name), "positions": traced.positions, "own": own},
-            implied=frozenset(),
-            input_types=("", "", ""),
+        marked = build.node(
+            "_CustomGradient",
+            outputs,
+            node.inputs,
+            captured,
+            gradient=ir.FunctionRef(name),
+            positions=traced.positions,
+            own=own,
+            dtypes=node.output_dtypes,
+            like=node,
         )
         return [*before, marked]
 
@@ -268,14 +271,12 @@ def _ended(function: ir.Function, wanted: set[str]) -> ir.Function:
         original = dataclasses.replace(node, name=f"{node.name}/_original", attrs=attrs)
         nodes.append(original)
         nodes.append(
-            dataclasses.replace(
-                node,
-                op="_NoFurtherGradient",
-                inputs=tuple(ir.TensorRef(original.name, i) for i in range(len(node.output_dtypes))),
-                groups=(len(node.output_dtypes),),
-                attrs={"order": _HIGHEST_ORDER},
-                implied=frozenset(),
-                input_types=("",),
+            build.node(
+                "_NoFurtherGradient",
+                [ir.TensorRef(original.name, i) for i in range(len(node.output_dtypes))],
+                order=_HIGHEST_ORDER,
+                dtypes=node.output_dtypes,
+                like=node,
             )
         )
     return dataclasses.replace(function, nodes=topological_order(function.name, nodes))

@@ -44,14 +44,11 @@ class NodeDefSpec:
     tensor_bytes: int = 0
 
 
-# By op and the bytes of the attributes. Cleared when full: models need a few hundred at most.
-_SPECS: dict[tuple[str, bytes], NodeDefSpec] = {}
+# By the bytes of op and attributes. Cleared when full: models need a few hundred at most.
+_SPECS: dict[bytes, NodeDefSpec] = {}
 _MAX_SPECS = 4096
 _MAX_ATTR_BYTES = 4096
 _MAX_TENSOR_BYTES = 1024  # of one tensor
-# Tags of a NodeDef's fields before the attributes: name, op, inputs and device, each followed by its length.
-_OTHER_FIELDS = frozenset({0x0A, 0x12, 0x1A, 0x22})
-_INPUT, _ATTRIBUTE = 0x1A, 0x2A
 _DT_STRING = 7
 
 
@@ -75,10 +72,8 @@ def read_node(proto: Any, name: str, sizes: ConstantBytes) -> tuple[list[str], N
         if _is_large(proto, name, tensors, sizes):
             return proto.input[:], _read(op, found, proto)
         uncounted = False
-    # The offset of the inputs, if name and op are short and ASCII, as in nearly all graphs.
-    begin = len(name) + len(op) + 4 if 0 < len(name) < 128 and found is not None and name.isascii() else 0
-    inputs, written = _divided(proto.SerializeToString(), begin)
-    spec = _SPECS.get((op, written))
+    inputs, written = proto.input[:], _written_attributes(proto)
+    spec = _SPECS.get(written)
     if spec is None:
         if uncounted and _is_large(proto, name, tensors, sizes):
             return inputs, _read(op, found, proto)
@@ -87,44 +82,19 @@ def read_node(proto: Any, name: str, sizes: ConstantBytes) -> tuple[list[str], N
         if not spec.node_spec.functions and len(written) <= _MAX_ATTR_BYTES and not _holds_large(spec.attrs):
             if len(_SPECS) >= _MAX_SPECS:
                 _SPECS.clear()
-            _SPECS[op, written] = spec
+            _SPECS[written] = spec
     elif uncounted:
         sizes.count(name, spec.tensor_bytes)
     return inputs, spec
 
 
-def _divided(written: bytes, position: int = 0) -> tuple[list[str], bytes]:
-    """Split a serialized NodeDef into inputs and bytes from the first attribute on.
-
-    An unknown field counts as an attribute.
-
-    Fields are written in the order of their numbers: name, op, inputs, device, attributes.
-
-    Args:
-      written: the NodeDef.
-      position: an offset at which a field begins, not after the first input.
-    """
-    inputs = []
-    end = len(written)
-    while position < end:
-        field = written[position]
-        if field == _ATTRIBUTE or field not in _OTHER_FIELDS:
-            break
-        size = written[position + 1]
-        start = position + 2
-        if size >= 128:
-            size, shift = size & 127, 7
-            while True:
-                digit = written[start]
-                start += 1
-                size |= (digit & 127) << shift
-                shift += 7
-                if digit < 128:
-                    break
-        position = start + size
-        if field == _INPUT:
-            inputs.append(str(written[start:position], "utf-8"))
-    return inputs, written[position:]
+def _written_attributes(proto: Any) -> bytes:
+    """Return the bytes of a NodeDef without name, inputs and device."""
+    form = type(proto)()
+    form.CopyFrom(proto)
+    form.name = form.device = ""
+    del form.input[:]
+    return form.SerializeToString()
 
 
 def _is_large(proto: Any, node: str, names: tuple[str, ...], sizes: ConstantBytes) -> bool:

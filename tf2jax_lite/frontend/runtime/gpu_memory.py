@@ -15,6 +15,9 @@ def hide_gpu_from_tensorflow() -> None:
     Raises:
       ConfigError: TensorFlow has computed something, and has the memory already.
       MissingLibraryError: TensorFlow is not installed.
+
+    Example:
+      >>> tf2jax.hide_gpu_from_tensorflow()
     """
     require_tensorflow()
     import tensorflow as tf

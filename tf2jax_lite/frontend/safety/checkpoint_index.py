@@ -61,7 +61,7 @@ def read_index(file: Path, data: bytes) -> tuple[Any, dict[str, Any]]:
     except (ValueError, IndexError, DecodeError) as error:
         if isinstance(error, InvalidModelError):
             raise
-        raise InvalidModelError(f"{file}: no index of a checkpoint, or a damaged one ({error}).") from error
+        raise InvalidModelError(f"{file}: not an index of a checkpoint that can be read ({error}).") from error
 
 
 def _check_entry(name: str, entry: Any, entries: dict[str, Any]) -> None:

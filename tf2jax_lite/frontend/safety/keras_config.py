@@ -33,13 +33,12 @@ _KERAS = frozenset(keras_names.LIBRARIES)
 # Keys with sizes of a layer's weights or results, whose product bounds the elements of one of them from below.
 _SIZES = ("units", "filters", "input_dim", "output_dim", "num_heads", "key_dim")
 _SIZE = re.compile(r"(.*_)?(dims?|filters|heads|height|length|n|num_mel_bins|shape|sizes?|units|width)")
+# Numbers of entries of lists that Keras makes, and of operations that it repeats.
+_REPEATED = ("chain_depth", "ngrams", "num_chains", "num_oov_indices", "num_ops", "power_iterations")
 _IDENTIFIER = re.compile(r"(.*_)?(activation|constraint|initializer|regularizer)")
 _FILES = ("ckpt_to_load_from", "filepath", "vocabulary", "vocabulary_file")
 _JSON_MEMBERS = ("config.json", "metadata.json")
-OWN_LAYERS = (
-    "If it has layers of a package, name their module (--import MODULE); in Python, load it with custom_objects= and "
-    "convert the loaded model."
-)
+OWN_LAYERS = "If it has layers of a package, load it with custom_objects= and convert the loaded model."
 _IMPORTED = "would be imported"
 _UNKNOWN = "Unknown"
 _NO_CLASS = "is neither a layer nor another object of Keras that only computes"
@@ -83,7 +82,7 @@ def reject_code(path: Path) -> list[str]:
         lines = "".join(f"\n  {name}: {why}" for name, why in sorted(found.items()))
         raise UntrustedError(
             f"{path}: the model's configuration has more than plain layers:{lines}\nIf you trust the file, allow it by "
-            f'name: override_config("trusted", {names!r}), or --trust (of a module with layers also --import).'
+            f'name: override_config("trusted", {names!r}) (import a module with layers first).'
         )
     if unknown:
         name, why = next(iter(unknown.items()))
@@ -302,6 +301,11 @@ def _check_sizes(item: dict[str, Any], path: Path) -> None:
         if _SIZE.fullmatch(key):
             for sizes in _shapes(value):
                 check_bytes(sizes, 2, f"{what}: {key}")
+        elif key in _REPEATED and isinstance(value, int) and value > current_config().max_nodes:
+            raise LimitError(
+                f"{what} has {key}={value}; max_nodes allows {current_config().max_nodes}. Raise it if you trust the "
+                "model."
+            )
 
 
 def _shapes(value: Any) -> Iterator[list[int]]:

@@ -19,38 +19,16 @@ from tensorflow.python.framework import function_def_to_graph
 from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import InvalidModelError, LimitError, UntrustedError
 from tf2jax_lite.support.limits import is_trusted
+from tf2jax_lite.support.op_traits import ops_with
 
 from .raw_protos import ancestors, reached_functions
 from .unsafe_ops import loading_ends
 
-_TABLES = """
-    AnonymousHashTable AnonymousMutableDenseHashTable AnonymousMutableHashTable AnonymousMutableHashTableOfTensors
-    HashTable HashTableV2 InitializeTable InitializeTableFromTextFile InitializeTableFromTextFileV2 InitializeTableV2
-    LookupTableExport LookupTableExportV2 LookupTableFind LookupTableFindV2 LookupTableImport LookupTableImportV2
-    LookupTableInsert LookupTableInsertV2 LookupTableRemoveV2 LookupTableSize LookupTableSizeV2 MutableDenseHashTable
-    MutableDenseHashTableV2 MutableHashTable MutableHashTableOfTensors MutableHashTableOfTensorsV2 MutableHashTableV2
-"""
-_VARIABLES = """
-    Assign AssignVariableOp DestroyResourceOp IsVariableInitialized ReadVariableOp VarHandleOp VarIsInitializedOp
-    Variable VariableV2
-"""
-_NO_LARGER = """
-    All Any Assert Case Cast Const ExpandDims Identity IdentityN If Max Mean Merge Min NoOp PartitionedCall Placeholder
-    PlaceholderWithDefault PreventGradient Prod Rank Reshape Shape ShapeN ShardedFilename Size Slice Split SplitV
-    Squeeze StatefulPartitionedCall StatelessCase StatelessIf StopGradient StridedSlice Sum Switch Unpack
-"""
-_RESTORING = frozenset({"Restore", "RestoreSlice", "RestoreV2"})
-_ANYWHERE = frozenset((_TABLES + _VARIABLES + _NO_LARGER).split())
+_RESTORING = ops_with("restoring")
+_ANYWHERE = ops_with("loading")
 """Ops whose results are not larger than their inputs, or than the file."""
 
-_QUICK = """
-    Abs Add AddN AddV2 BroadcastTo Ceil ConcatV2 Div DivNoNan Equal Exp Fill Floor FloorDiv FloorMod GatherV2 Greater
-    GreaterEqual Less LessEqual LinSpace Log LogicalAnd LogicalNot LogicalOr Maximum Minimum Mul Neg NotEqual OneHot
-    OnesLike Pack Pow Range RandomStandardNormal RandomUniform RandomUniformInt RealDiv Rsqrt Select SelectV2 Sqrt
-    Square StatelessRandomNormalV2 StatelessRandomUniformV2 StatelessTruncatedNormalV2 Sub Tile Transpose
-    TruncatedNormal ZerosLike
-"""
-_SIZED = frozenset(_QUICK.split())
+_SIZED = ops_with("loading-sized")
 """Ops whose results have the size of a shape, which must be known before they run."""
 
 _LONGEST_KEY = 1 << 16
@@ -93,7 +71,7 @@ def reject_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
             f"{where}: TensorFlow would run {', '.join(ops)} while it loads the model, which no table or variable "
             "needs:\n"
             + "\n".join(lines)
-            + f'\nIf you trust the model, allow it by name: override_config("trusted", "{",".join(ops)}"), or --trust.'
+            + f'\nIf you trust the model, allow it by name: override_config("trusted", "{",".join(ops)}").'
         )
     _reject_large(meta_graph, main, sorted(names), where)
 
@@ -139,7 +117,7 @@ def _reject_large(meta_graph: Any, main: list[Any], names: list[str], where: str
                     raise UntrustedError(
                         f"{where}: TensorFlow would run {operation.type} (node {operation.name!r} in {name!r}) while "
                         "it loads the model, and its memory use is unknown before it runs. If you trust the "
-                        f'model, allow it by name: override_config("trusted", "{operation.type}"), or --trust.'
+                        f'model, allow it by name: override_config("trusted", "{operation.type}").'
                     )
                 total += count * size
                 if total > current_config().max_constant_bytes:

@@ -17,119 +17,22 @@ from google.protobuf.message import DecodeError
 from tf2jax_lite.frontend.graphdef import attributes, op_defs, protos
 from tf2jax_lite.support.errors import InvalidModelError, UntrustedError
 from tf2jax_lite.support.limits import is_trusted, regular
+from tf2jax_lite.support.op_traits import UNSAFE, ops_with
 
 from .raw_protos import ancestors, called_functions, reached_functions, tensor_infos
 
 Entry = tuple[str, str, str, str | None]
 
-_CODE = "runs code that is not in the graph"
-_READS = "reads files"
-_WRITES = "writes files"
-_NETWORK = "talks to other machines"
-
-_BY_REASON: Mapping[str, tuple[str, ...]] = {
-    _CODE: (
-        "DatasetFromGraph",
-        "EagerPyFunc",
-        "PyFunc",
-        "PyFuncStateless",
-        "RemoteFusedGraphExecute",
-        "TRTEngineOp",
-        "XlaCustomCall",
-        "XlaCustomCallV2",
-    ),
-    _READS: (
-        "CSVDataset",
-        "CSVDatasetV2",
-        "CacheDataset",
-        "CacheDatasetV2",
-        "ExperimentalCSVDataset",
-        "ExperimentalLMDBDataset",
-        "ExperimentalMatchingFilesDataset",
-        "ExperimentalSqlDataset",
-        "FixedLengthRecordDataset",
-        "FixedLengthRecordDatasetV2",
-        "FixedLengthRecordReader",
-        "FixedLengthRecordReaderV2",
-        "GenerateVocabRemapping",
-        "ImmutableConst",
-        "InitializeTableFromDataset",
-        "LMDBDataset",
-        "LMDBReader",
-        "ListSnapshotChunksDataset",
-        "LoadAndRemapMatrix",
-        "LoadDataset",
-        "MatchingFiles",
-        "MatchingFilesDataset",
-        "ReadFile",
-        "RecordInput",
-        "Restore",
-        "RestoreSlice",
-        "RestoreV2",
-        "Skipgram",
-        "SnapshotChunkDataset",
-        "SqlDataset",
-        "TFRecordDataset",
-        "TFRecordDatasetV2",
-        "TFRecordReader",
-        "TFRecordReaderV2",
-        "TextLineDataset",
-        "TextLineReader",
-        "TextLineReaderV2",
-        "WholeFileReader",
-        "WholeFileReaderV2",
-    ),
-    _WRITES: (
-        "CalibrationStatisticsSaver",
-        "CreateSummaryDbWriter",
-        "CreateSummaryFileWriter",
-        "DatasetToTFRecord",
-        "DebugIdentity",
-        "DebugIdentityV2",
-        "DebugIdentityV3",
-        "DebugNanCount",
-        "DebugNumericSummary",
-        "DistributedSave",
-        "DumpTensor",
-        "ExperimentalDatasetToTFRecord",
-        "MergeV2Checkpoints",
-        "Save",
-        "SaveDataset",
-        "SaveDatasetV2",
-        "SaveSlices",
-        "SaveV2",
-        "SnapshotDataset",
-        "SnapshotDatasetV2",
-        "SnapshotDatasetReader",
-        "WriteFile",
-    ),
-    _NETWORK: (
-        "DataServiceDataset",
-        "DataServiceDatasetV2",
-        "DataServiceDatasetV3",
-        "DataServiceDatasetV4",
-        "FileSystemSetConfiguration",
-        "RegisterDataset",
-        "RegisterDatasetV2",
-        "RemoteCall",
-        "RpcCall",
-        "RpcClient",
-        "RpcServer",
-    ),
-}
-UNSAFE: Mapping[str, str] = {op: reason for reason, ops in _BY_REASON.items() for op in ops}
-"""The effect of each op besides computing."""
-
 _NO_FILE = ("", "local://")
 _BY_ATTRIBUTE: Mapping[str, tuple[str, Callable[[str], bool], str]] = {
-    "DecodeProtoV2": ("descriptor_source", lambda text: text not in _NO_FILE and text[:8] != "bytes://", _READS),
-    "EncodeProto": ("descriptor_source", lambda text: text not in _NO_FILE and text[:8] != "bytes://", _READS),
-    "FixedUnigramCandidateSampler": ("vocab_file", bool, _READS),
-    "PrintV2": ("output_stream", lambda text: text.startswith("file:"), _WRITES),
+    "DecodeProtoV2": ("descriptor_source", lambda text: text not in _NO_FILE and text[:8] != "bytes://", "reads files"),
+    "EncodeProto": ("descriptor_source", lambda text: text not in _NO_FILE and text[:8] != "bytes://", "reads files"),
+    "FixedUnigramCandidateSampler": ("vocab_file", bool, "reads files"),
+    "PrintV2": ("output_stream", lambda text: text.startswith("file:"), "writes files"),
 }
 """Ops that touch files for some values of an attribute: the attribute, the values, and the effect."""
 
-_SAVER_OPS = frozenset({"SaveV2", "RestoreV2", "MergeV2Checkpoints", "SaveSlices", "Save", "Restore", "RestoreSlice"})
+_SAVER_OPS = ops_with("saver")
 _FROM_FILE = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
 
 
@@ -168,7 +71,7 @@ def reject_unsafe_ops(nodes: Iterable[Entry], where: str) -> None:
     raise UntrustedError(
         f"{where}: TensorFlow would have to run {', '.join(ops)}, which config.trusted does not allow:\n"
         + "\n".join(lines)
-        + f'\nIf you trust the model, allow it by name: override_config("trusted", "{",".join(ops)}"), or --trust.'
+        + f'\nIf you trust the model, allow it by name: override_config("trusted", "{",".join(ops)}").'
     )
 
 
@@ -287,7 +190,7 @@ def assets_of(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, str]:
             try:
                 found.append(protos.message("AssetFileDef").FromString(packed.value))
             except DecodeError as error:
-                raise InvalidModelError(f"{os.fspath(path)}: the list of assets is damaged ({error}).") from error
+                raise InvalidModelError(f"{os.fspath(path)}: the list of assets cannot be read ({error}).") from error
     return {asset.tensor_info.name.split(":")[0]: str(asset_path(path, asset.filename)) for asset in found}
 
 
@@ -310,7 +213,7 @@ def asset_path(path: str | os.PathLike[str], name: str) -> Path:
     if not inside and not is_trusted(name) and not is_trusted(file):
         raise UntrustedError(
             f"{os.fspath(path)}: the asset {name!r} leads out of the model's directory. If you trust the model, "
-            f'allow it by name: override_config("trusted", {name!r}), or --trust.'
+            f'allow it by name: override_config("trusted", {name!r}).'
         )
     return regular(file)
 
@@ -367,7 +270,7 @@ def loading_ends(meta_graph: Any) -> Iterator[str]:
             try:
                 yield protos.message("VariableDef").FromString(data).initializer_name
             except DecodeError as error:
-                raise InvalidModelError(f"the collection {_LOCAL_VARIABLES!r} is damaged ({error}).") from error
+                raise InvalidModelError(f"the collection {_LOCAL_VARIABLES!r} cannot be read ({error}).") from error
 
 
 def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:
@@ -384,6 +287,6 @@ def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:
     if not inside and not is_trusted(path):
         raise UntrustedError(
             f"a table is read from the file {path!r}, which is not an asset. If you trust the model, allow it "
-            f'by name: override_config("trusted", {path!r}), or --trust.'
+            f'by name: override_config("trusted", {path!r}).'
         )
     return regular(file)

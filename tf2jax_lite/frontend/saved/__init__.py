@@ -1,8 +1,8 @@
 """SavedModels, MetaGraphs, frozen graphs and checkpoints to IR graphs.
 
-Entries, by kind of file: `signatures.signature_loader`, `saved_model.load`, `graph_def_file.load_frozen`. Read:
+Entries, by kind of file: `saved_model.SavedModel`, `meta_graph.load_signature`, `graph_def_file.load_frozen`. Read:
 
-- `saved_model`: directories, tags and signatures; `signatures` imports them, with values of the checkpoint.
+- `saved_model`: directories, tags and signatures.
 - `meta_graph`: TF1 graphs with their variables and tables lifted to captures.
 - `graph_def_file`, `fetches`: GraphDef files, and results by name.
 - `checkpoint_reader`, `lookup_tables`: values, read without running the graph.

@@ -22,6 +22,7 @@ from tf2jax_lite.calling.structures import OutputRef, TensorArgument
 from tf2jax_lite.frontend.gradients.gradient_defs import with_function_gradients
 from tf2jax_lite.frontend.graphdef import dtypes, functions, op_defs, protos
 from tf2jax_lite.frontend.graphdef.size_limits import check_graph_size
+from tf2jax_lite.ir import build
 from tf2jax_lite.ir.liveness import live_nodes
 from tf2jax_lite.support.config import get_config
 from tf2jax_lite.support.errors import InputError, InvalidModelError
@@ -229,14 +230,7 @@ def _lift_constants(main: ir.Function, captures: Sequence[ir.Capture]) -> tuple[
                 )
             )
             args.append(ir.Argument(handle, ir.RESOURCE))
-            node = dataclasses.replace(
-                node,
-                op="ReadVariableOp",
-                inputs=(ir.TensorRef(handle),),
-                groups=(None,),
-                attrs={"dtype": value.dtype},
-                input_types=("",),
-            )
+            node = build.node("ReadVariableOp", handle, dtype=value.dtype, like=node)
         nodes.append(node)
     return dataclasses.replace(main, args=tuple(args), nodes=tuple(nodes)), captures
 

@@ -29,7 +29,7 @@ from tf2jax_lite.calling.structures import OutputRef, TensorArgument
 from tf2jax_lite.frontend.graphdef import attributes, dtypes, functions, protos
 from tf2jax_lite.frontend.safety.raw_protos import tensor_infos
 from tf2jax_lite.frontend.safety.unsafe_ops import assets_of
-from tf2jax_lite.ir.builder import handles_as_arguments
+from tf2jax_lite.ir.build import handles_as_arguments
 from tf2jax_lite.ir.liveness import reached
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 from tf2jax_lite.support.limits import read_bytes
@@ -84,7 +84,13 @@ def as_meta_graph(graph: Any) -> Any:
     return protos.message_beside(graph, "MetaGraphDef")(graph_def=graph)
 
 
-def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str, values: Values) -> ImportedFunction:
+def load_signature(
+    path: str | os.PathLike[str],
+    meta_graph: Any,
+    name: str,
+    values: Values,
+    library: Callable[[], Mapping[str, ir.Function]],
+) -> ImportedFunction:
     """Import one signature of a TF1 SavedModel.
 
     Args:
@@ -92,6 +98,7 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str, val
       meta_graph: the MetaGraph.
       name: the signature's name.
       values: returns the values of variables, see `variable_values`.
+      library: returns the MetaGraph's functions, which signatures share.
 
     Raises:
       InvalidModelError: there is no such signature, or the model is damaged.
@@ -116,7 +123,6 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str, val
     wanted = [info.name for part in outputs.values() for info in part.values()]
     proto = meta_graph.graph_def
     main = functions.load_main(proto, name, args, wanted)
-    library = functions.load_library(proto.library)
     main, captures = lift_state(
         main,
         values,
@@ -135,7 +141,7 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str, val
     results = _structure(outputs, lambda *_: next(refs))
     interface = Interface(name, _signature(kwargs), (), kwargs, len(args), results)
     return ImportedFunction(
-        ir.Graph(main, library, tuple(captures)),
+        ir.Graph(main, library(), tuple(captures)),
         interface,
         ((), {key: _spec(key, info) for key, info in inputs.items()}),
         _structure(outputs, _spec),
@@ -267,7 +273,7 @@ def trainable_names(meta_graph: Any) -> set[str] | None:
         try:
             proto = protos.message("VariableDef").FromString(data)
         except DecodeError as error:
-            raise InvalidModelError(f"the collection 'trainable_variables' is damaged ({error}).") from error
+            raise InvalidModelError(f"the collection 'trainable_variables' cannot be read ({error}).") from error
         found.add(proto.variable_name.split(":")[0])
     return found
 

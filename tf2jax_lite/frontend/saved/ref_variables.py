@@ -18,6 +18,7 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import op_defs
 from tf2jax_lite.frontend.graphdef.op_list import op_def
+from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import constant_value, topological_order
 from tf2jax_lite.support.errors import UnsupportedError
 from tf2jax_lite.values.static import LOCAL, OF_ASSIGNMENT
@@ -215,11 +216,9 @@ class _Rewriter:
 
     def _read(self, name: str, ref: ir.TensorRef, control: Sequence[str], dtype: ir.DType) -> ir.Node:
         found = self._references[ref]
-        attrs = {"dtype": dtype, OF_ASSIGNMENT: True} if found.assigned else {"dtype": dtype}
-        return ir.Node(
-            name, "ReadVariableOp", (found.handle,), (None,), tuple(dict.fromkeys([*found.after, *control])),
-            attrs, implied=frozenset(), input_types=("",), output_dtypes=(dtype,),
-        )  # fmt: skip
+        annotations: dict[str, Any] = {OF_ASSIGNMENT: True} if found.assigned else {}
+        before = dict.fromkeys([*found.after, *control])
+        return build.node("ReadVariableOp", found.handle, name=name, control=before, dtype=dtype, **annotations)
 
     def _fetched(self, ref: ir.TensorRef) -> ir.TensorRef:
         """Return the tensor of a result; for a reference, the value after its node ran."""

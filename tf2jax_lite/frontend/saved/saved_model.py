@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -91,46 +92,68 @@ def chosen_tags(path: str | os.PathLike[str], proto: Any, tags: Sequence[str] | 
     raise InvalidModelError(f"{os.fspath(path)}: several MetaGraphs, tags {sets}; choose one with tags=.")
 
 
-def meta_graph(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) -> Any:
-    """Return the MetaGraph that `load` would load; read only the proto.
-
-    Raises:
-      InvalidModelError: as for `load`.
-    """
-    proto = read_proto(path)
-    return proto.meta_graphs[tag_sets(proto).index(chosen_tags(path, proto, tags))]
-
-
-def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None, *, checkpoint: bool = True) -> Any:
-    """Load a SavedModel.
+class SavedModel:
+    """A SavedModel, whose proto and checkpoint are read and checked once.
 
     Args:
       path: its directory.
       tags: of the MetaGraph.
-      checkpoint: restore the variables; otherwise they are not initialized.
+
+    Attributes:
+      path: its directory.
+      meta_graph: the MetaGraph.
 
     Raises:
-      InvalidModelError: the model cannot be read, or has no MetaGraph with these tags.
-      UntrustedError: loading would run code or touch files that ``config.trusted`` does not name.
+      InvalidModelError: the proto cannot be read, or has no MetaGraph with these tags.
     """
-    import tensorflow as tf
 
-    proto = read_proto(path)
-    wanted = chosen_tags(path, proto, tags)
-    chosen = proto.meta_graphs[tag_sets(proto).index(wanted)]
-    checked = check_before_tensorflow(chosen, path)
-    local = proto if is_placed_elsewhere(chosen.graph_def) else None
-    place, holder = with_checked(path, checked if checkpoint else None, local)
-    try:
-        options = tf.saved_model.LoadOptions(experimental_skip_checkpoint=not checkpoint)
-        restored = tf.saved_model.load(place, tags=wanted, options=options)
-    except Exception as error:
-        text = str(error).replace(place, os.fspath(path)).strip().splitlines()
-        raise InvalidModelError(
-            f"{os.fspath(path)}: TensorFlow cannot load it ({type(error).__name__}: {text[0] if text else ''})."
-        ) from error
-    restored._tf2jax_lite_files = holder  # its functions may read assets at `place`
-    return restored
+    def __init__(self, path: str | os.PathLike[str], tags: Sequence[str] | str | None = None):
+        self.path = path
+        self._proto = read_proto(path)
+        self._tags = chosen_tags(path, self._proto, tags)
+        self.meta_graph = self._proto.meta_graphs[tag_sets(self._proto).index(self._tags)]
+
+    @functools.cached_property
+    def checkpoint(self) -> Checkpoint | None:
+        """Its checkpoint, after the checks of `check_before_tensorflow`."""
+        return check_before_tensorflow(self.meta_graph, self.path)
+
+    def load(self, *, checkpoint: bool = True) -> Any:
+        """Load it in TensorFlow.
+
+        Args:
+          checkpoint: restore the variables; otherwise they are not initialized.
+
+        Raises:
+          InvalidModelError: the model is damaged.
+          UntrustedError: loading would run code or touch files that ``config.trusted`` does not name.
+        """
+        import tensorflow as tf
+
+        where = os.fspath(self.path)
+        checked = self.checkpoint
+        local = self._proto if is_placed_elsewhere(self.meta_graph.graph_def) else None
+        place, holder = with_checked(self.path, checked if checkpoint else None, local)
+        try:
+            options = tf.saved_model.LoadOptions(experimental_skip_checkpoint=not checkpoint)
+            restored = tf.saved_model.load(place, tags=self._tags, options=options)
+        except Exception as error:
+            text = str(error).replace(place, where).strip().splitlines()
+            raise InvalidModelError(
+                f"{where}: TensorFlow cannot load it ({type(error).__name__}: {text[0] if text else ''})."
+            ) from error
+        restored._tf2jax_lite_files = holder  # its functions may read assets at `place`
+        return restored
+
+
+def meta_graph(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) -> Any:
+    """Return the MetaGraph of a SavedModel; see `SavedModel`."""
+    return SavedModel(path, tags).meta_graph
+
+
+def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) -> Any:
+    """Load a SavedModel; see `SavedModel.load`."""
+    return SavedModel(path, tags).load()
 
 
 def with_checked(path: str | os.PathLike[str], checkpoint: Checkpoint | None, local: Any = None) -> tuple[str, Any]:

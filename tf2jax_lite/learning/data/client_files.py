@@ -28,7 +28,11 @@ MAX_CLIENT_BYTES = 1 << 32
 
 
 def npz_file_name(client_id: str) -> str:
-    """Return a client's file name: its id, percent-encoded, and ``.npz``."""
+    """Return a client's file name: its id, percent-encoded, and ``.npz``.
+
+    Args:
+      client_id: text or bytes.
+    """
     return quote(client_id, safe=" ") + ".npz"
 
 

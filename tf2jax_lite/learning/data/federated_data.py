@@ -43,6 +43,10 @@ class FederatedData(abc.ABC):
 
     A kind of storage defines ``_ids``, ``_size`` and ``_read``. Instances are never changed: `slice`,
     `preprocess_client` and `preprocess_batch` return new ones that share the storage.
+
+    Attributes:
+      preprocess_client: functions of ``(id, examples)``, when a client is read.
+      preprocess_batch: functions of a batch, when it is made.
     """
 
     def __init__(
@@ -547,6 +551,11 @@ def padded_batch_federated_data(
     """Yield all clients' examples in padded batches.
 
     See `padded_batch_client_datasets`.
+
+    Args:
+      federated_data: the clients.
+      hparams: `PaddedBatchHParams`.
+      **changes: fields of ``hparams`` to replace.
     """
     return padded_batch_client_datasets((dataset for _, dataset in federated_data.clients()), hparams, **changes)
 

@@ -63,6 +63,9 @@ def open_rows(path: str | Path) -> Rows:
 
     The suffix tells the kind: .npz, .array_record, .tfrecord or .parquet.
 
+    Args:
+      path: the file or the folder.
+
     Raises:
       DataError: there are no such files, or of several kinds, or one is damaged.
     """

@@ -141,7 +141,7 @@ def decode_examples(record: bytes, where: str = "client data") -> dict[str, np.n
             else:
                 examples[name] = from_plain(array, kind)
     except (safetensors.SafetensorError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{where}: the record is damaged: {error}") from error
+        raise DataError(f"{where}: the record cannot be read: {error}") from error
     return check_examples(examples, where)
 
 
@@ -161,7 +161,7 @@ def _pack_strings(array: np.ndarray, where: str) -> tuple[str, np.ndarray, np.nd
 
 def _unpack_strings(kind: str, data: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     if lengths.dtype != np.int64 or data.dtype != np.uint8 or (lengths < 0).any() or (lengths > data.size).any():
-        raise ValueError("the lengths of strings are damaged")
+        raise ValueError("the lengths of strings do not fit")
     ends = np.cumsum(lengths.ravel())
     if (ends[-1] if ends.size else 0) != data.size:
         raise ValueError("the lengths of strings do not add up")

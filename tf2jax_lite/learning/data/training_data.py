@@ -11,6 +11,7 @@ import functools
 import hashlib
 import itertools
 import json
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,11 @@ def open_data(path: str | Path, *, threads: int = 8, workers: int = 0) -> Traini
     """
     path = Path(path)
     if not path.is_dir() and file_kind(path) not in (".array_record", ".tfrecord", ".parquet"):
+        if path.is_file() and not zipfile.is_zipfile(path):
+            raise DataError(
+                f"{path}: training data are .npz, .tfrecord, .array_record or .parquet files. np.savez writes an .npz "
+                "of other tables."
+            )
         return InMemory(read_npz(path, DataError))
     return RowData(open_rows(path), threads=threads, workers=workers)
 
@@ -389,6 +395,6 @@ def _stacked(examples: Sequence[Any]) -> Batch:
             found[name] = np.stack([np.asarray(example[name]) for example in examples])
         except ValueError as error:
             raise DataError(
-                f"the examples' {name!r} differ in shape ({error}). Pad them, and mark padded targets (ignore_label)."
+                f"the examples' {name!r} differ in shape ({error}). Pad them, and mark padded targets (ignore_label=)."
             ) from error
     return found

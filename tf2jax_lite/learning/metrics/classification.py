@@ -169,6 +169,10 @@ class Accuracy(_HitRate):
 
     The first class wins ties. Targets are class numbers (...) or one-hot rows (..., classes); predictions have shape
     (..., classes). See fedjax.metrics.Accuracy, keras.metrics.SparseCategoricalAccuracy and CategoricalAccuracy.
+
+    Attributes:
+      target_key: the batch's key of the targets.
+      pred_key: the key of predictions that are a dict; None for an array.
     """
 
     def hits(self, target: Any, prediction: Any) -> Any:
@@ -282,6 +286,10 @@ class MeanSquaredError(MeanLoss):
     """The mean of squared differences over all elements.
 
     See keras.metrics.MeanSquaredError.
+
+    Attributes:
+      target_key: the batch's key of the targets.
+      pred_key: the key of predictions that are a dict; None for an array.
     """
 
     def loss(self, target: Any, prediction: Any) -> Any:
@@ -295,6 +303,10 @@ class MeanAbsoluteError(MeanLoss):
     """The mean of absolute differences over all elements.
 
     See keras.metrics.MeanAbsoluteError.
+
+    Attributes:
+      target_key: the batch's key of the targets.
+      pred_key: the key of predictions that are a dict; None for an array.
     """
 
     def loss(self, target: Any, prediction: Any) -> Any:

@@ -111,7 +111,12 @@ class MeanStat(Stat):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PerplexityStat(MeanStat):
-    """The exponential of a mean cross entropy (natural logarithm)."""
+    """The exponential of a mean cross entropy (natural logarithm).
+
+    Attributes:
+      accum: sum of the cross entropies.
+      weight: number of tokens.
+    """
 
     def result(self) -> Any:
         """Return e to the mean; 1 where nothing was added."""

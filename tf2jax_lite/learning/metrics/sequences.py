@@ -100,6 +100,13 @@ class SequenceCrossEntropyLoss(SequenceTokenCrossEntropyLoss):
     """Mean over sequences of the sum of their tokens' cross entropies.
 
     Sequences of padding alone do not count. See fedjax.metrics.SequenceCrossEntropyLoss.
+
+    Attributes:
+      target_key: the batch's key of the targets.
+      pred_key: the key of predictions that are a dict; None for an array.
+      masked_target_values: targets that are padding.
+      per_position: whether each position of the sequence has its own result.
+      from_logits: whether predictions are logits, not probabilities.
     """
 
     def __post_init__(self) -> None:
@@ -115,7 +122,15 @@ class SequenceCrossEntropyLoss(SequenceTokenCrossEntropyLoss):
 
 @dataclasses.dataclass(frozen=True)
 class Perplexity(SequenceTokenCrossEntropyLoss):
-    """The exponential of the mean cross entropy of a token."""
+    """The exponential of the mean cross entropy of a token.
+
+    Attributes:
+      target_key: the batch's key of the targets.
+      pred_key: the key of predictions that are a dict; None for an array.
+      masked_target_values: targets that are padding.
+      per_position: whether each position of the sequence has its own result.
+      from_logits: whether predictions are logits, not probabilities.
+    """
 
     def zero(self) -> PerplexityStat:
         """See `Metric.zero`."""
@@ -191,7 +206,13 @@ class SequenceTokenTopKAccuracy(SequenceTokenAccuracy):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTokenCount(_SequenceMetric):
-    """How many tokens are not padding. See fedjax.metrics.SequenceTokenCount."""
+    """How many tokens are not padding. See fedjax.metrics.SequenceTokenCount.
+
+    Attributes:
+      target_key: the batch's key of the targets.
+      pred_key: the key of predictions that are a dict; None for an array.
+      masked_target_values: targets that are padding.
+    """
 
     def zero(self) -> SumStat:
         """See `Metric.zero`."""
@@ -204,7 +225,13 @@ class SequenceTokenCount(_SequenceMetric):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceCount(SequenceTokenCount):
-    """How many sequences are not padding alone. See fedjax.metrics.SequenceCount."""
+    """How many sequences are not padding alone. See fedjax.metrics.SequenceCount.
+
+    Attributes:
+      target_key: the batch's key of the targets.
+      pred_key: the key of predictions that are a dict; None for an array.
+      masked_target_values: targets that are padding.
+    """
 
     def evaluate_example(self, example: Mapping[str, Any], prediction: Any) -> SumStat:
         """See `Metric.evaluate_example`; the prediction is not looked at."""
@@ -216,6 +243,11 @@ class SequenceLength(_SequenceMetric):
     """Mean number of tokens of a sequence that is not padding alone.
 
     See fedjax.metrics.SequenceLength.
+
+    Attributes:
+      target_key: the batch's key of the targets.
+      pred_key: the key of predictions that are a dict; None for an array.
+      masked_target_values: targets that are padding.
     """
 
     def zero(self) -> MeanStat:

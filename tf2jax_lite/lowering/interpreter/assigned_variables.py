@@ -52,8 +52,8 @@ Results = tuple[Any, Any]
 """Two pytrees of arrays: a function's results, and the variables' new values."""
 
 
-Wanted = Literal["both", "results", "state"]
-"""The purpose of a run: values alone; results, differentiated as in TensorFlow; new values of variables."""
+Wanted = Literal["both", "results", "state", "sizes"]
+"""The purpose of a run: values alone; results, differentiated as in TensorFlow; new values of variables; shapes."""
 
 
 def separately(run: Callable[[list[Any], Wanted], Results], args: list[Any]) -> Results:

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from tf2jax_lite.dynamic_shapes.dim_expr import constraint_asked_for, constraint_of_sizes
+from tf2jax_lite.dynamic_shapes.dim_expr import Constraint, constraint_asked_for, constraint_of_shapes
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.lowering.merging.carried_values import UNDEFINED, UndefinedValueError, is_variant
 from tf2jax_lite.lowering.planning.plan import Step
@@ -56,7 +56,7 @@ def describe(step: Step, frame: Frame) -> str:
 
 def located(problem: Exception | str, step: Step, frame: Frame, hint: str = "") -> LoweringError:
     """Return an error that names the node at which a problem arose."""
-    node = step.node
+    node, constraint = step.node, getattr(problem, "constraint", None)
     text = str(problem) if isinstance(problem, (str, Tf2JaxError)) else f"{type(problem).__name__}: {problem}"
     if isinstance(problem, TypeError) and "forward-mode" in text:
         text = NO_FORWARD_RULE
@@ -64,13 +64,25 @@ def located(problem: Exception | str, step: Step, frame: Frame, hint: str = "") 
         text = _EXPLICIT_AXES
     if isinstance(problem, InconclusiveDimensionOperation):
         text = f"a size must be known here: {str(problem).splitlines()[0]}"
-        if (constraint := constraint_asked_for(text)) is not None:
-            text += f" It holds, which jax.export.symbolic_shape(..., constraints=[{constraint!r}]) tells JAX."
-        elif (constraint := constraint_of_sizes(text)) is not None:
-            text += f" Where it has to hold, jax.export.symbolic_shape(..., constraints=[{constraint!r}]) tells JAX so."
+        if (constraint := constraint_asked_for(problem)) is not None:
+            told = f"jax.export.symbolic_shape(..., constraints=[{str(constraint)!r}]) tells JAX"
+            text += f" It holds, which {told}." if constraint.holds_for_all() else f" Where it has to hold, {told} so."
     if hint:
         text = text.removesuffix(".") + "."
-    return LoweringError(f"{describe(step, frame)}: {text}{hint}", node=node.name, op=node.op, path=frame.path)
+    found = LoweringError(f"{describe(step, frame)}: {text}{hint}", node=node.name, op=node.op, path=frame.path)
+    if constraint is not None:
+        found.constraint = constraint
+    return found
+
+
+def needed_constraint(error: BaseException | None) -> Constraint | None:
+    """Return the constraint on symbolic dimensions that an error asks for."""
+    while error is not None:
+        found = getattr(error, "constraint", None) or constraint_asked_for(error)
+        if found is not None:
+            return found
+        error = error.__cause__
+    return None
 
 
 def is_explained(error: Exception) -> bool:
@@ -108,8 +120,11 @@ def explain(
     if isinstance(error, Tf2JaxError):
         return located(error, step, frame)
     is_about_shapes = isinstance(error, (TypeError, ValueError)) and "shape" in str(error)
-    hint = SYMBOLIC_SHAPES if is_about_shapes and any(map(_has_symbolic_shape, inputs)) else _variant_hint(inputs)
-    return located(error, step, frame, hint)
+    if not is_about_shapes or not any(map(_has_symbolic_shape, inputs)):
+        return located(error, step, frame, _variant_hint(inputs))
+    found = located(error, step, frame, SYMBOLIC_SHAPES)
+    found.constraint = constraint_of_shapes([value.shape for value in inputs if isinstance(value, jax.Array)])
+    return found
 
 
 def _has_symbolic_shape(value: Any) -> bool:

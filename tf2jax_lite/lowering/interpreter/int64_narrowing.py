@@ -14,10 +14,11 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.op_kinds import CALLS
+from tf2jax_lite.jaxprs.interval import Interval
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.ops.containers.lookup_table import Table
 from tf2jax_lite.ops.traits import Pattern
-from tf2jax_lite.passes.analysis.integer_ranges import IntegerRanges, Interval
+from tf2jax_lite.passes.analysis.integer_ranges import IntegerRanges
 from tf2jax_lite.values.int64 import exceeds_32_bits
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class _Walk:
                 self._program.narrowing.add(node.name)
             elif not (origin.constant or position) and _reads_high_bits(step) and _may_exceed(intervals.of(refs[0])):
                 divisor = intervals.of(refs[1]) if len(refs) > 1 else None
-                by = f" by {divisor.low}" if divisor is not None and divisor.low == divisor.high else ""
+                by = f" by {divisor.lower}" if divisor is not None and divisor.lower == divisor.upper else ""
                 verb = {"RightShift": "shifts", "Cast": "casts"}.get(node.op, "divides")
                 self._found[f"node {node.name!r} ({node.op}) {verb} {origin.text}{by}"] = None
 
@@ -198,7 +199,7 @@ def _is_64(dtype: Any) -> bool:
 
 
 def _may_exceed(interval: Interval | None) -> bool:
-    return interval is None or interval.low < _32_BITS.low or interval.high > _32_BITS.high
+    return interval is None or interval.lower < _32_BITS.lower or interval.upper > _32_BITS.upper
 
 
 def _largest(value: Any) -> int:

@@ -133,14 +133,14 @@ def _static_input(
         if tracker is not None and _may_be_sizes(value):
             return tracker.as_dims(value, expected_bound)
         name = step.op.inputs[index]
-        advice = "pass what it depends on as a static argument (jax.jit(..., static_argnums=...))"
+        advice = "Under jax.jit, pass what it depends on as a static argument (jax.jit(..., static_argnums=...))"
         if "Sparse" in step.op.name and "shape" in name:
             advice += ", a sparse tensor as jax.experimental.sparse.BCOO, whose shape is static"
         if _may_be_sizes(value) and name not in _AXES:
             advice += ", or convert with override_config('dynamic_shape_bound', n), the upper bound of what it sizes"
         message = (
             f"node {step.node.name!r} ({step.node.op}): input {index} ({name!r}) must be known while tracing, but it "
-            f"is computed from traced values ({value}). Under jax.jit, {advice}."
+            f"is computed from traced values ({value}). {advice}."
         )
         raise TracedInputError(message, node=step.node.name, op=step.node.op, path=frame.path)
 

@@ -103,8 +103,7 @@ class Trace:
 
     def call(self, function: ir.Function, args: Sequence[Any], frame: Frame) -> list[Any]:
         """Evaluate a function."""
-        config = self.program.config
-        with using(selection(config.xla_cpu_rules, config.expected_calls)):
+        with using(selection(self.program.config.xla_cpu_rules)):
             return self.run(self.program.plan(function), args, frame)
 
     def callable(self, ref: ir.FunctionRef, frame: Frame) -> Callable[..., list[Any]]:
@@ -135,7 +134,7 @@ class Trace:
             if is_explained(error):
                 raise
             if not isinstance(error, PreventedGradientError):
-                self._unify_sizes(step, inputs, frame, error)
+                self._unify_sizes(step, inputs, frame)
             reason = cause(error, step, inputs)
             raise explain(reason, step, inputs, frame) from reason
         if len(results) != len(step.outputs):
@@ -187,7 +186,7 @@ class Trace:
         self.inconclusive.append(step.node.name)
         return True
 
-    def _unify_sizes(self, step: Step, inputs: list[Any], frame: Frame, error: Exception) -> None:
+    def _unify_sizes(self, step: Step, inputs: list[Any], frame: Frame) -> None:
         """Assume sizes to be equal that a node fails with, if they are data-dependent."""
         if self.tracker is None or step.op.needs_context:  # the arguments of calls and loops meet in other nodes
             return
@@ -206,7 +205,7 @@ class Trace:
             other.tracker = DynamicShapes()
             return fitting_sizes(lambda given: other._evaluate(step, given, frame), inputs, shapes)
 
-        self.tracker.unify(shapes, str(error), fitting)
+        self.tracker.unify(shapes, fitting)
 
     def _evaluate(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
         op = step.op
@@ -237,6 +236,8 @@ class Trace:
             kwargs[op.key] = jax.random.fold_in(frame.key(), step.stable_id) if draws else None
         call = functools.partial(op.fn, **kwargs)
         results = flat_results(per_word(call, args) if runs_per_word else call(*args))
+        if bound is not None and self.tracker is not None:
+            self.tracker.record_indices(results)
         if op.writes:
             self._write(step, inputs, results)
             results = results[len(op.writes) :]

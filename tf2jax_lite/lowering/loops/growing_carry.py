@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound, is_data_dependent
-from tf2jax_lite.dynamic_shapes.dim_expr import names, parsed
+from tf2jax_lite.dynamic_shapes.dim_expr import names_in
 from tf2jax_lite.dynamic_shapes.dim_expr import value as value_of
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim
@@ -190,9 +190,9 @@ class GrowingCarry:
         """Return whether `pack` fits the capacities; if not, change them."""
         padded = [key for key, value in values.items() if isinstance(value, PaddedArray)]
         dims = [(key, axis) for key in padded for axis in values[key].axes]
-        parts: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        parts: dict[tuple[int, Any], list[tuple[int, int]]] = {}
         for dim in dims:
-            parts.setdefault((self._groups[dim], str(self._after[dim])), []).append(dim)
+            parts.setdefault((self._groups[dim], self._after[dim]), []).append(dim)
         split = len({group for group, _ in parts}) < len(parts)
         capacities = dict.fromkeys(dims) if split else self._needed(list(parts.values()))
         if split:
@@ -311,10 +311,10 @@ def _change(start: Any, before: Any, after: Any) -> Any:
     change = after - before
     if isinstance(change, int) or not isinstance(start, int):
         return change
-    tree = parsed(str(change))
-    if names(tree) != names(parsed(str(before))):
+    names = names_in(change)
+    if names != names_in(before):
         return change
-    found = np.unique(value_of(tree, dict.fromkeys(names(tree), np.arange(start + 1, _MAX_SAMPLED_SIZE))))
+    found = np.unique(value_of(change, dict.fromkeys(names, np.arange(start + 1, _MAX_SAMPLED_SIZE))))
     return int(found[0]) if found.size == 1 and found[0] >= 0 else change
 
 

@@ -105,10 +105,10 @@ class SizeVariants:
         value, which = next(results), name_of(index)
         for axis, sizes in self.sizes.items():
             indices = lax.iota(np.int32, self.shape[axis])
-            first = tracker.prefix(indices, next(results), ("branch", which, *map(str, sizes)), index)
-            tracker.symbolic_bounds[str(first.shape[0])] = functools.reduce(max_dim, sizes)
+            first = tracker.prefix(indices, next(results), ("branch", which, *sizes), index)
+            tracker.symbolic_bounds[first.shape[0]] = functools.reduce(max_dim, sizes)
             if not any(tracker.is_later(n, mark) for n in sizes):
-                tracker.branch_sizes[str(first.shape[0])] = (which, sizes)
+                tracker.branch_sizes[first.shape[0]] = (which, sizes)
             value = take(value, first, axis)
         return value
 
@@ -126,7 +126,7 @@ def in_branch(value: Any, tracker: DynamicShapes, index: Any, branch: int) -> An
         return value
     which = name_of(index)
     for axis, dim in enumerate(value.shape):
-        chosen, sizes = tracker.branch_sizes.get(str(dim), (None, ()))
+        chosen, sizes = tracker.branch_sizes.get(dim, (None, ()))
         if chosen == which:
             value = _resized(value, axis, sizes[branch])
     return value

@@ -10,9 +10,10 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.providers import InputSpec, NodeCompiler
-from tf2jax_lite.ops import registry, unsupported
+from tf2jax_lite.ops import registry
 from tf2jax_lite.stablehlo import api
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.support.op_traits import UNSUPPORTED
 from tf2jax_lite.values import static as values
 
 from .keywords import signature_of
@@ -30,7 +31,7 @@ def fallback_ops(
     """
     unknown: dict[str, list[ir.Node]] = {}
     for node in nodes:
-        if node.op not in known and node.op not in unsupported.UNSUPPORTED:
+        if node.op not in known and node.op not in UNSUPPORTED:
             unknown.setdefault(node.op, []).append(node)
     return {
         name: _op(name, found, compiler)

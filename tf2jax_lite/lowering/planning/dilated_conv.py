@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.ops.arrays import shape, space_to_batch
 from tf2jax_lite.ops.nn import conv
 from tf2jax_lite.ops.nn.conv import ConvAttrs, convolve, convolve_depthwise, layout, resolve_padding, spatial
+from tf2jax_lite.support.patterns import match, op
 from tf2jax_lite.values import static
 
 from .plan import Apply, Plan, Step
@@ -36,6 +37,20 @@ def _depthwise(input: Any, filter: Any, **attrs: Any) -> Any:
 _CONVOLUTIONS = {conv.conv2d: _dense, conv.conv3d: _dense, conv.depthwise_conv2d: _depthwise}
 
 
+_SPACE_TO_BATCH = op(space_to_batch.space_to_batch_nd, name="space_to_batch")
+_PATTERNS = [
+    op(space_to_batch.batch_to_space_nd, op(_CONVOLUTIONS, _SPACE_TO_BATCH, name="conv")),
+    op(
+        space_to_batch.batch_to_space_nd,
+        op(
+            shape.squeeze,
+            op(_CONVOLUTIONS, op(shape.expand_dims, _SPACE_TO_BATCH, name="expand_dims"), name="conv"),
+            name="squeeze",
+        ),
+    ),
+]
+
+
 class _Deferred(NamedTuple):
     """Steps that have not run, with inputs; the first has all, others lack one."""
 
@@ -46,37 +61,49 @@ def run(plan: Plan) -> Plan:
     """Override steps that may be one dilated convolution together."""
     if not any(step.op.fn is space_to_batch.batch_to_space_nd for step in plan.steps):
         return plan
-    uses = Counter(slot for step in plan.steps for slot in step.inputs)
-    uses.update(plan.outputs)
-    made_by = {slot: i for i, step in enumerate(plan.steps) for slot in step.outputs}
+    steps = _Steps(plan)
     changed: dict[int, dict[str, Any]] = {}
-    for last, step in enumerate(plan.steps):
-        if step.op.fn is not space_to_batch.batch_to_space_nd:
-            continue
-        chain = []
-        for index in _before(plan, step, made_by):
-            found = plan.steps[index]
-            if index in changed or found.override is not None or uses[found.outputs[0]] != 1:
-                break
-            chain.append(index)
-        if chain and plan.steps[chain[-1]].op.fn is space_to_batch.space_to_batch_nd:
+    for last in range(len(plan.steps)):
+        found = next(filter(None, (match(pattern, last, steps) for pattern in _PATTERNS)), None)
+        chain = [] if found is None else [i for i in found.operations.values() if i != last]
+        if chain and changed.keys().isdisjoint(chain):
             changed.update({index: {"override": _defer} for index in chain})
             changed[last] = {"override": _resolve}
     return plan.with_steps(changed)
 
 
-def _before(plan: Plan, last: Step, made_by: Mapping[int, int]) -> Iterator[int]:
-    """Yield indices of steps that lead to ``last``, backwards, while ops fit."""
-    expected: list[Any] = [_CONVOLUTIONS, (space_to_batch.space_to_batch_nd,)]
-    index = made_by.get(last.inputs[0])
-    if index is not None and plan.steps[index].op.fn is shape.squeeze:
-        expected = [(shape.squeeze,), _CONVOLUTIONS, (shape.expand_dims,), (space_to_batch.space_to_batch_nd,)]
-    for functions in expected:
-        if index is None or plan.steps[index].op.fn not in functions:
-            return
-        yield index
-        inputs = plan.steps[index].inputs
-        index = made_by.get(inputs[0]) if inputs else None
+class _Steps:
+    """A plan as `match` reads a graph: operations are step indices, values are slots.
+
+    Steps whose result others read, or that are overridden, produce nothing here.
+    """
+
+    def __init__(self, plan: Plan):
+        self._steps = plan.steps
+        uses = Counter(slot for step in plan.steps for slot in step.inputs)
+        uses.update(plan.outputs)
+        self._made_by = {
+            slot: i
+            for i, step in enumerate(plan.steps)
+            for slot in step.outputs
+            if step.override is None and uses[step.outputs[0]] == 1
+        }
+
+    def producer(self, value: int, through: Collection[Any] = ()) -> int | None:
+        """See `tf2jax_lite.support.patterns.Graph`."""
+        return self._made_by.get(value)
+
+    def kind(self, operation: int) -> Any:
+        """Return the function of a step's op."""
+        return self._steps[operation].op.fn
+
+    def operands(self, operation: int) -> Sequence[int]:
+        """Return a step's input slots."""
+        return self._steps[operation].inputs
+
+    def number(self, value: int) -> int | None:
+        """Return None: constants are values of slots."""
+        return None
 
 
 def _defer(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[Any]:
@@ -187,8 +214,8 @@ def _dilated(step: Step, dims: Sequence[_Dimension], kernel: Any) -> Step | None
         dilations[axis] = dilation * dims[axis].dilation
         explicit[2 * axis : 2 * axis + 2] = pair
     kwargs = {**step.kwargs, "padding": "EXPLICIT", "explicit_paddings": explicit, "dilations": dilations}
-    op = dataclasses.replace(step.op, fn=_CONVOLUTIONS[step.op.fn])
-    return step._replace(op=op, kwargs=kwargs, override=None)
+    convolution = dataclasses.replace(step.op, fn=_CONVOLUTIONS[step.op.fn])
+    return step._replace(op=convolution, kwargs=kwargs, override=None)
 
 
 def _padding(

@@ -9,8 +9,9 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.providers import NodeEvaluator
-from tf2jax_lite.ops import registry, unsupported
+from tf2jax_lite.ops import registry
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.support.op_traits import UNSUPPORTED
 from tf2jax_lite.values import static
 
 from .keywords import signature_of
@@ -33,7 +34,7 @@ def evaluated_ops(
     """
     attrs: dict[str, set[str]] = {}
     for spec in specs:
-        if spec.op not in known and spec.op not in unsupported.UNSUPPORTED and evaluator.accepts(spec.op):
+        if spec.op not in known and spec.op not in UNSUPPORTED and evaluator.accepts(spec.op):
             attrs.setdefault(spec.op, set()).update(name for name in spec.attrs if not name.startswith("_"))
     return {name: _op(name, names, evaluator) for name, names in attrs.items()}
 

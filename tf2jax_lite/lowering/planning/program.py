@@ -14,14 +14,14 @@ from tf2jax_lite.ir.providers import NodeCompiler, NodeEvaluator
 from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
-from tf2jax_lite.ops.unsupported import rationale
 from tf2jax_lite.passes.analysis.dynamic_sizes import may_compare_sizes, may_have_dynamic_sizes
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
 from tf2jax_lite.passes.analysis.static_values import runtime_dependent
 from tf2jax_lite.support.call_graph import callees_first
-from tf2jax_lite.support.config import Config, chosen_names
+from tf2jax_lite.support.config import Config, is_chosen
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.support.gc_pause import paused
+from tf2jax_lite.support.op_traits import rationale
 
 from . import rewrites
 from .compiled_ops import fallback_ops
@@ -69,8 +69,8 @@ class Program:
         self.graph = graph
         self.evaluator = evaluator
         self.config = config
-        self._rewrites = chosen_names("plan_rewrites", config.plan_rewrites, rewrites.NAMES)
-        self.scan_optimizations = chosen_names("scan_optimizations", config.scan_optimizations, scan_opt.NAMES)
+        self._rewrites = {name for name in rewrites.NAMES if is_chosen(config.passes, name)}
+        self.scan_optimizations = {name for name in scan_opt.NAMES if is_chosen(config.passes, name)}
         self._ops = registry.ops_in_force()  # the implementations at conversion hold for the program's life
         self._compiled: Mapping[str, registry.Op] = {}
         if compiler is not None:
@@ -285,15 +285,15 @@ def unsupported_error(nodes: list[tuple[str, str, str]], effects: Collection[str
     ops = sorted({op for op, _, _ in nodes})
     lines = [
         f"  {op}: node {node!r} in function {function!r}"
-        + (f" ({rationale(op)})" if rationale(op) else ", which TensorFlow runs for what it does" * (op in effects))
+        + (f" ({rationale(op)})" if rationale(op) else ", which has side effects" * (op in effects))
         for op, node, function in sorted(nodes)
     ]
-    lost = "To leave out what nothing uses the results of: override_config('raise_on_lost_effect', False). "
+    lost = "To leave out nodes whose results are unused: override_config('raise_on_lost_effect', False). "
     return UnsupportedOpsError(
         f"{len(ops)} op(s) of this graph have no implementation: {', '.join(ops)}\n"
         + "\n".join(lines)
         + f"\n{lost * bool(effects)}"
-        + "Add one with @tf2jax_lite.register_op(name) (see the README), or, if these nodes only prepare the inputs, "
+        + "Add one with @tf2jax_lite.register_op(name), or, if these nodes only prepare the inputs, "
         "leave them in TensorFlow: convert_saved_model(..., split_host=True).",
         ops,
         nodes,

@@ -2,10 +2,10 @@
 
 `scan` is the entry: it traces a body, applies `OPTIMIZATIONS` in order, and runs the loop. Each is a function
 ``run(body) -> Body``, has a name and a reason for its position, and can be switched off by name (the config option
-``scan_optimizations``). Values do not change; results of floating-point sums may differ by rounding.
+``passes``). Values do not change; results of floating-point sums may differ by rounding.
 
-Read `body` first, then the optimizations in the order of the list. `loop_invariants`, `index_analysis` and
-`batch_steps` are analyses that they share; thresholds are in `tf2jax_lite.xla_cpu.cost_model`.
+Read `tf2jax_lite.loops.body` first, then the optimizations in the order of the list. `loop_invariants` and
+`tf2jax_lite.loops.batch_steps` are shared; thresholds are in `tf2jax_lite.xla_cpu.cost_model`.
 
 Does not import the IR, plans or the interpreter: any JAX program could use it.
 """
@@ -13,9 +13,12 @@ Does not import the IR, plans or the interpreter: any JAX program could use it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 from jax import lax
+
+from tf2jax_lite.loops.body import Scan, run_loop, trace_body
+from tf2jax_lite.support.entries import Entry, apply
 
 from . import (
     carry_to_xs,
@@ -27,58 +30,43 @@ from . import (
     sink_last_values,
     weight_gradients,
 )
-from .body import Body, Scan, run_loop, trace_body
 
-__all__ = ["NAMES", "OPTIMIZATIONS", "Optimization", "scan"]
-
-
-class Optimization(NamedTuple):
-    """An entry of the list.
-
-    Attributes:
-      name: switches it off.
-      run: the optimization.
-      position: the reason for its position.
-    """
-
-    name: str
-    run: Callable[[Body], Body]
-    position: str
+__all__ = ["NAMES", "OPTIMIZATIONS", "scan"]
 
 
 OPTIMIZATIONS = (
-    Optimization("carry_to_xs", carry_to_xs.run, "First: exposes elements of carried buffers as inputs to all others."),
-    Optimization(
+    Entry("carry_to_xs", carry_to_xs.run, "First: exposes elements of carried buffers as inputs to all others."),
+    Entry(
         "sink_accumulators",
         sink_accumulators.run,
         "Before hoist_matmuls: the factors of accumulated matmuls become results, which keeps them alive.",
     ),
-    Optimization(
+    Entry(
         "hoist_matmuls",
         hoist_matmuls.run,
         "After carry_to_xs, whose inputs it multiplies. Removes dead equations, so that later ones count uses right.",
     ),
-    Optimization(
+    Entry(
         "sink_last_values",
         sink_last_values.run,
         "After hoist_matmuls: a carried value counts as unread only once dead equations are gone.",
     ),
-    Optimization(
+    Entry(
         "materialize_slices",
         materialize_slices.run,
         "After hoist_matmuls, whose results are the inputs that iterations split.",
     ),
-    Optimization(
+    Entry(
         "hoist_factors",
         hoist_factors.run,
         "Before weight_gradients: a slice of the weights is a loop-invariant factor only outside the loop.",
     ),
-    Optimization(
+    Entry(
         "drop_unit_axes",
         drop_unit_axes.run,
         "After all that add inputs or remove carried values.",
     ),
-    Optimization(
+    Entry(
         "weight_gradients",
         weight_gradients.run,
         "Last: it fixes the loop's derivative rule, which applies to the equations as they are.",
@@ -112,10 +100,7 @@ def scan(
     Returns:
       The last carry.
     """
-    body = trace_body(step, start, xs, trips, lambda body: run_loop(body, loop))
+    body = trace_body(step, start, xs, trips, lambda body: run_loop(body, loop)) if trips > 1 else None
     if body is None:
         return loop(step, start, xs, trips)[0]
-    for optimization in OPTIMIZATIONS:
-        if optimization.name in names:
-            body = optimization.run(body)
-    return body.run()
+    return apply(OPTIMIZATIONS, names, body).run()

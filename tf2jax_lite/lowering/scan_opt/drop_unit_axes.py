@@ -7,17 +7,13 @@ own. Without the axis there is nothing to copy.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
-import jax
 import numpy as np
 from jax import lax
 
 from tf2jax_lite.jaxprs.compat import Var
-
-from .body import Body
-from .loop_invariants import variables
+from tf2jax_lite.loops.body import Body, reshaped, variables
 
 
 def run(body: Body) -> Body:
@@ -27,7 +23,7 @@ def run(body: Body) -> Body:
     def squeezed(var: Any) -> Any:
         narrow = _without_unit_axes(var)
         if narrow is not var:
-            before.append(_reshape(narrow, var))
+            before.append(reshaped(narrow, var))
         return narrow
 
     xs = {}
@@ -40,7 +36,7 @@ def run(body: Body) -> Body:
         narrow = squeezed(v) if v in factors and isinstance(result, Var) else v
         carry[narrow] = _with_shape(x, narrow.aval.shape)
         if narrow is not v:
-            after.append(_reshape(result, Var(narrow.aval)))
+            after.append(reshaped(result, Var(narrow.aval)))
             result = after[-1].outvars[0]
         carry_out.append(result)
     if not before:
@@ -62,12 +58,3 @@ def _without_unit_axes(var: Any) -> Any:
 
 def _with_shape(value: Any, shape: tuple[int, ...]) -> Any:
     return value if tuple(value.shape) == tuple(shape) else lax.reshape(value, shape)
-
-
-def _reshape(var: Any, result: Any) -> Any:
-    return _equation(var.aval, result.aval.shape).replace(invars=[var], outvars=[result])
-
-
-@functools.lru_cache(maxsize=64)
-def _equation(aval: Any, shape: tuple[int, ...]) -> Any:
-    return jax.make_jaxpr(lambda x: lax.reshape(x, shape))(aval).jaxpr.eqns[0]

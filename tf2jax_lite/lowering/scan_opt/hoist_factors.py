@@ -11,9 +11,9 @@ import dataclasses
 from jax import lax
 
 from tf2jax_lite.jaxprs.evaluate import evaluate_equations
+from tf2jax_lite.loops.body import Body, variables
 
-from .body import Body
-from .loop_invariants import invariant_variables, live_equations, variables
+from .loop_invariants import invariant_variables, live_equations
 
 
 def run(body: Body) -> Body:

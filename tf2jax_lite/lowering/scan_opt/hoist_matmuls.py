@@ -31,11 +31,11 @@ import jax
 from jax import lax
 
 from tf2jax_lite.jaxprs.walk import size
+from tf2jax_lite.loops.batch_steps import batch_equations
+from tf2jax_lite.loops.body import Body, variables
 from tf2jax_lite.xla_cpu import cost_model
 
-from .batch_steps import batch_equations
-from .body import Body
-from .loop_invariants import is_batchable, live_equations, variables
+from .loop_invariants import is_batchable, live_equations
 
 
 def run(body: Body) -> Body:

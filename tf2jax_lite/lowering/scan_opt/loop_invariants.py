@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from jax.export import is_symbolic_dim
 
 from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
-from tf2jax_lite.dynamic_shapes.dim_expr import names, parsed
+from tf2jax_lite.dynamic_shapes.dim_expr import names_in
 from tf2jax_lite.dynamic_shapes.primitives import dynamic_reshape_p, truncate_p
-from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, Var
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr
+from tf2jax_lite.loops.body import variables
 
 
 def invariant_variables(eqns: Sequence[Any], constants: Iterable[Any]) -> set[Any]:
@@ -44,7 +45,7 @@ def _sizes_in(eqn: Any) -> set[str]:
     dims = [d for v in eqn.outvars for d in getattr(v.aval, "shape", ()) if not isinstance(d, int)]
     for value in eqn.params.values():
         dims += filter(is_symbolic_dim, value if isinstance(value, tuple) else [value])
-    return {name for dim in dims if is_data_dependent(dim) for name in names(parsed(str(dim)))}
+    return {name for dim in dims if is_data_dependent(dim) for name in names_in(dim)}
 
 
 def live_equations(eqns: Sequence[Any], results: Iterable[Any]) -> list[Any]:
@@ -71,8 +72,3 @@ def is_batchable(eqn: Any) -> bool:
         return all(map(is_batchable, eqn.params["jaxpr"].jaxpr.eqns))
     values = [v for p in eqn.params.values() for v in (p if isinstance(p, (tuple, list)) else [p])]
     return not any(isinstance(v, (Jaxpr, ClosedJaxpr)) for v in values)
-
-
-def variables(atoms: Iterable[Any]) -> list[Any]:
-    """Return the variables among variables and literals."""
-    return [v for v in atoms if isinstance(v, Var)]

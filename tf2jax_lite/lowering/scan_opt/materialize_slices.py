@@ -20,10 +20,8 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.compat import Literal, Var
 from tf2jax_lite.jaxprs.walk import size
+from tf2jax_lite.loops.body import Body, variables
 from tf2jax_lite.xla_cpu.materialize import materialize
-
-from .body import Body
-from .loop_invariants import variables
 
 
 def run(body: Body) -> Body:

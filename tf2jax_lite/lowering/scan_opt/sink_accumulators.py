@@ -18,11 +18,9 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.compat import Var
 from tf2jax_lite.jaxprs.walk import size
+from tf2jax_lite.loops.batch_steps import batch_equations
+from tf2jax_lite.loops.body import Body, variables
 from tf2jax_lite.xla_cpu import cost_model
-
-from .batch_steps import batch_equations
-from .body import Body
-from .loop_invariants import variables
 
 _VIEWS = (lax.squeeze_p, lax.reshape_p)
 

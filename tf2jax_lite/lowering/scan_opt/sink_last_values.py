@@ -10,9 +10,9 @@ from typing import Any
 
 from tf2jax_lite.jaxprs.compat import Literal, Var
 from tf2jax_lite.jaxprs.evaluate import evaluate_equations, read
+from tf2jax_lite.loops.body import Body, variables
 
-from .body import Body
-from .loop_invariants import invariant_variables, live_equations, variables
+from .loop_invariants import invariant_variables, live_equations
 
 
 def run(body: Body) -> Body:

@@ -13,7 +13,7 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.ir.traversal import argument_offset
 from tf2jax_lite.ops import registry
-from tf2jax_lite.ops.removable import REMOVABLE
+from tf2jax_lite.support.op_traits import REMOVABLE
 
 Target = tuple[str, int | str]
 """A variable in the scope of a function: ("arg", index of the argument), or ("name", name) if a node makes it."""

@@ -7,74 +7,43 @@ for every value that TensorFlow could compute: an expression that might overflow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.jaxprs import interval
+from tf2jax_lite.jaxprs.interval import Interval
 
 # Maximum length of a chain of nodes: limits time and Python's stack; useful ranges come from shorter chains.
 _MAX_DEPTH = 24
 
 
-class Interval(NamedTuple):
-    """All integers from ``low`` to ``high``."""
-
-    low: int
-    high: int
-
-
-def _joined(*parts: Interval) -> Interval:
-    return Interval(min(p.low for p in parts), max(p.high for p in parts))
-
-
-def _product(a: Interval, b: Interval) -> Interval:
-    ends = [x * y for x in a for y in b]
-    return Interval(min(ends), max(ends))
-
-
-def _clipped(x: Interval, low: Interval, high: Interval) -> Interval:
-    return _minimum(_maximum(x, low), high)
-
-
-def _minimum(a: Interval, b: Interval) -> Interval:
-    return Interval(min(a.low, b.low), min(a.high, b.high))
-
-
-def _maximum(a: Interval, b: Interval) -> Interval:
-    return Interval(max(a.low, b.low), max(a.high, b.high))
-
-
-def _first(x: Interval, *_: Interval) -> Interval:
-    return x
-
-
 # The range of a node's result, given those of its inputs. Ops that move or select elements have the range of their
 # first input.
 _RULES: dict[str, Callable[..., Interval]] = {
-    "Add": lambda a, b: Interval(a.low + b.low, a.high + b.high),
-    "AddV2": lambda a, b: Interval(a.low + b.low, a.high + b.high),
-    "Sub": lambda a, b: Interval(a.low - b.high, a.high - b.low),
-    "Mul": _product,
-    "Neg": lambda x: Interval(-x.high, -x.low),
-    "Minimum": _minimum,
-    "Maximum": _maximum,
-    "ClipByValue": _clipped,
-    "Select": lambda _, a, b: _joined(a, b),
-    "SelectV2": lambda _, a, b: _joined(a, b),
-    "Pack": _joined,
+    "Add": interval.add,
+    "AddV2": interval.add,
+    "Sub": interval.sub,
+    "Mul": interval.mul,
+    "Neg": interval.neg,
+    "Minimum": interval.minimum,
+    "Maximum": interval.maximum,
+    "ClipByValue": interval.clip,
+    "Select": lambda _, a, b: interval.union(a, b),
+    "SelectV2": lambda _, a, b: interval.union(a, b),
+    "Pack": interval.union,
     **dict.fromkeys(
         [
             *("BroadcastTo", "Cast", "ExpandDims", "Identity", "PreventGradient", "Reshape", "ReverseV2"),
             *("Snapshot", "Squeeze", "StopGradient", "StridedSlice", "Tile", "Transpose"),
         ],
-        _first,
+        interval.first,
     ),
 }
 # Reductions of no elements are the smallest or largest value of the dtype.
 _REDUCTIONS: dict[str, Callable[[Interval, Interval], Interval]] = {
-    "Max": lambda x, every: Interval(every.low, x.high),
-    "Min": lambda x, every: Interval(x.low, every.high),
+    "Max": lambda x, every: Interval(every.lower, x.upper),
+    "Min": lambda x, every: Interval(x.lower, every.upper),
 }
 _SIZES = frozenset({"Rank", "Shape", "Size"})
 
@@ -109,14 +78,14 @@ class IntegerRanges:
         if node.op == "Const":
             return _constant(node.attrs.get("value"), every)
         if node.op in _SIZES:
-            return Interval(0, every.high)
+            return Interval(0, every.upper)
         rule, reduction = _RULES.get(node.op), _REDUCTIONS.get(node.op)
         if rule is None and reduction is None:
             return every
         # An unknown input (such as an argument) has the range of its dtype, which is the result's except for casts.
         inputs = [self._of(ref, depth) or every for ref in node.inputs]
         found = rule(*inputs) if rule is not None else reduction(inputs[0], every)  # type: ignore[misc]
-        return found if every.low <= found.low and found.high <= every.high else every
+        return found if every.lower <= found.lower and found.upper <= every.upper else every
 
 
 def _every(node: ir.Node) -> Interval | None:
@@ -133,4 +102,4 @@ def _every(node: ir.Node) -> Interval | None:
 def _constant(value: object, every: Interval) -> Interval:
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "biu" or not value.size:
         return every
-    return Interval(int(value.min()), int(value.max()))
+    return interval.of_array(value)

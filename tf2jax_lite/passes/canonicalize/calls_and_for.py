@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.builder import FunctionLibrary, constant, redirected
+from tf2jax_lite.ir import build
+from tf2jax_lite.ir.build import FunctionLibrary, constant, redirected
 from tf2jax_lite.support.config import Config
 
 _INT32 = np.dtype(np.int32)
@@ -46,16 +47,7 @@ def run(graph: ir.Graph, config: Config) -> ir.Graph:
 
 
 def _call(node: ir.Node) -> ir.Node:
-    return dataclasses.replace(
-        node, op="StatefulPartitionedCall", groups=(len(node.inputs),), attrs={"f": node.attrs["f"]},
-        implied=frozenset({"Tin"}), input_types=("Tin",),
-    )  # fmt: skip
-
-
-def _node(name: str, op: str, inputs: tuple[ir.TensorRef, ...], dtype: np.dtype) -> ir.Node:
-    return ir.Node(
-        name, op, inputs, (None,) * len(inputs), (), {"T": _INT32}, frozenset({"T"}), ("T",) * len(inputs), (dtype,)
-    )
+    return build.node("StatefulPartitionedCall", node.inputs, f=node.attrs["f"], dtypes=node.output_dtypes, like=node)
 
 
 def _loop(node: ir.Node, library: FunctionLibrary) -> ir.Node:
@@ -66,26 +58,20 @@ def _loop(node: ir.Node, library: FunctionLibrary) -> ir.Node:
     )
     index, limit, step, *values = (ir.TensorRef(arg.name) for arg in args)
     zero = constant("zero", np.int32(0))
-    boolean = np.dtype(np.bool_)
-    up = _node("up", "Greater", (step, ir.TensorRef("zero")), boolean)
-    below = _node("below", "Less", (index, limit), boolean)
-    above = _node("above", "Greater", (index, limit), boolean)
-    go = dataclasses.replace(
-        _node("go", "SelectV2", tuple(map(ir.TensorRef, ("up", "below", "above"))), boolean),
-        attrs={"T": boolean}, input_types=("", "T", "T"),
-    )  # fmt: skip
+    up = build.node("Greater", step, zero, name="up", T=_INT32)
+    below = build.node("Less", index, limit, name="below", T=_INT32)
+    above = build.node("Greater", index, limit, name="above", T=_INT32)
+    go = build.node("SelectV2", up, below, above, name="go", T=np.dtype(np.bool_))
     condition = ir.Function(
         library.name(f"{node.name}/cond"), args, (zero, up, below, above, go), (ir.TensorRef("go"),)
     )
-    following = _node("following", "AddV2", (index, step), _INT32)
-    call = ir.Node(
-        "call", "StatefulPartitionedCall", (index, *values), (1 + len(values),), (), {"f": node.attrs["body"]},
-        frozenset({"Tin"}), ("Tin",), node.output_dtypes,
-    )  # fmt: skip
+    following = build.node("AddV2", index, step, name="following", T=_INT32)
+    call = build.node(
+        "StatefulPartitionedCall", [index, *values], name="call", f=node.attrs["body"], dtypes=node.output_dtypes
+    )
     results = (ir.TensorRef("following"), limit, step, *(ir.TensorRef("call", i) for i in range(len(values))))
     body = ir.Function(library.name(f"{node.name}/body"), args, (following, call), results)
-    return dataclasses.replace(
-        node, op="While", groups=(len(node.inputs),), attrs={"cond": library.add(condition), "body": library.add(body)},
-        implied=frozenset({"T"}), input_types=("T",), output_dtypes=(_INT32,) * 3 + node.output_dtypes,
-        output_shapes=None,
-    )  # fmt: skip
+    dtypes = (_INT32,) * 3 + node.output_dtypes
+    return build.node(
+        "While", node.inputs, cond=library.add(condition), body=library.add(body), dtypes=dtypes, like=node
+    )

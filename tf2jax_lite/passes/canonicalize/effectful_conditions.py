@@ -15,7 +15,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.builder import FunctionLibrary, redirected
+from tf2jax_lite.ir import build
+from tf2jax_lite.ir.build import FunctionLibrary, redirected
 from tf2jax_lite.ir.op_kinds import WHILES
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
@@ -78,10 +79,16 @@ def _call(
     control: tuple[str, ...] = (),
     location: str | None = None,
 ) -> ir.Node:
-    return ir.Node(
-        name, "StatefulPartitionedCall", inputs, (len(inputs),), control, {"f": called},
-        frozenset({"Tin"}), ("Tin",), dtypes, location=location, stateful=True,
-    )  # fmt: skip
+    return build.node(
+        "StatefulPartitionedCall",
+        inputs,
+        name=name,
+        control=control,
+        location=location,
+        stateful=True,
+        f=called,
+        dtypes=dtypes,
+    )
 
 
 def _dtype_of_result(function: ir.Function) -> ir.DType | None:
@@ -112,11 +119,17 @@ def _loop(node: ir.Node, test: ir.Node, library: FunctionLibrary, functions: Map
     again = _call(test_name, node.attrs["cond"], after, (dtype,), (body_name,))
     results = (ir.TensorRef(test_name), *after)
     body = ir.Function(library.name(f"{node.name}/body_and_test"), args, (run, again), results)
-    return ir.Node(
-        node.name, "While", (ir.TensorRef(test.name), *node.inputs), (len(args),), (test.name,),
-        {"cond": library.add(cond), "body": library.add(body)}, frozenset({"T"}), ("T",),
-        (dtype, *node.output_dtypes), location=node.location, stateful=True,
-    )  # fmt: skip
+    return build.node(
+        "While",
+        [test, *node.inputs],
+        name=node.name,
+        control=(test.name,),
+        location=node.location,
+        stateful=True,
+        cond=library.add(cond),
+        body=library.add(body),
+        dtypes=(dtype, *node.output_dtypes),
+    )
 
 
 def _condition(function_name: str, tested: ir.Function, dtype: ir.DType) -> ir.Function:
@@ -138,7 +151,7 @@ def _condition(function_name: str, tested: ir.Function, dtype: ir.DType) -> ir.F
             continue
         nodes |= needed
         name = ir.free_name("still", taken)
-        joined = ir.Node(name, "LogicalAnd", (ref, result), (None, None), (), {}, output_dtypes=(_BOOL,))
+        joined = build.node("LogicalAnd", ref, result, name=name)
         nodes[joined.name], result = joined, ir.TensorRef(joined.name)
     ordered = [node for node in tested.nodes if node.name in nodes]
     more = [node for node in nodes.values() if node.name not in made]

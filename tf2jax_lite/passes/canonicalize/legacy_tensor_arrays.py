@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.builder import constant
+from tf2jax_lite.ir.build import constant
 from tf2jax_lite.support.config import Config
 
 _FLOAT32 = np.dtype(np.float32)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.builder import constant
+from tf2jax_lite.ir import build
+from tf2jax_lite.ir.build import constant
 from tf2jax_lite.ir.traversal import argument_offset, skip
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import UnsupportedError
@@ -130,22 +132,26 @@ class _Body:
 
     def visit(self, node: ir.Node) -> None:
         if node.op == "StackV2":
-            self._emit(node, "EmptyTensorList", (self._any_shape(), self._at(node.inputs[0])), 1, _element(node))
+            shape, size = self._any_shape(), self._at(node.inputs[0])
+            self._emit(
+                node, "EmptyTensorList", shape, size, shape_type=np.dtype(np.int32), element_dtype=_element(node)
+            )
             self._new_stack(ir.TensorRef(node.name))
         elif node.op == "StackPushV2":
             self._push(node)
         elif node.op == "StackPopV2":
             root = self._root(node.inputs[0])
-            self._emit(node, "TensorListPopBack", (self._current[root], self._any_shape()), 2, _element(node))
+            shape = self._any_shape()
+            self._emit(node, "TensorListPopBack", self._current[root], shape, element_dtype=_element(node))
             self._current[root] = ir.TensorRef(node.name)
             value = self._moved[ir.TensorRef(node.name)] = ir.TensorRef(node.name, 1)
             if _holds_stacks(node):
                 self._new_stack(ir.TensorRef(node.name), value)
         elif node.op == "StackCloseV2":
-            self._nodes.append(ir.Node(node.name, "NoOp", (), (), node.control, {}))
+            self._nodes.append(build.node("NoOp", name=node.name, control=node.control))
         elif node.op == "Identity" and node.inputs[0] in self._roots:
             self._roots[ir.TensorRef(node.name)] = self._roots[node.inputs[0]]
-            self._nodes.append(ir.Node(node.name, "NoOp", (), (), node.control, {}))
+            self._nodes.append(build.node("NoOp", name=node.name, control=node.control))
         else:
             self._call(node)
 
@@ -153,7 +159,9 @@ class _Body:
         """Return the nodes and results."""
         for node, root, element in self._later:
             # TensorFlow pushes the handle of an inner stack, so its final contents count.
-            self._emit(node, "TensorListPushBack", (self._current[root], self._current[element]), 1, ir.VARIANT)
+            self._emit(
+                node, "TensorListPushBack", self._current[root], self._current[element], element_dtype=ir.VARIANT
+            )
             self._current[root] = ir.TensorRef(node.name)
         outputs = list(self._function.outputs)
         outputs += [ir.TensorRef(self._function.args[index].name) for index in extra]
@@ -182,7 +190,7 @@ class _Body:
             self._later.append((node, root, self._roots[element]))
             self._roots[ir.TensorRef(node.name)] = self._roots[element]
             return
-        self._emit(node, "TensorListPushBack", (self._current[root], self._at(element)), 1, _element(node))
+        self._emit(node, "TensorListPushBack", self._current[root], self._at(element), element_dtype=_element(node))
         self._current[root] = ir.TensorRef(node.name)
         self._moved[ir.TensorRef(node.name)] = self._at(element)
 
@@ -250,18 +258,8 @@ class _Body:
                 return ir.VARIANT
         return dtype
 
-    def _emit(self, node: ir.Node, op: str, inputs: tuple[ir.TensorRef, ...], results: int, element: ir.DType) -> None:
-        dtypes: tuple[ir.DType, ...] = (ir.VARIANT,) if results == 1 else (ir.VARIANT, element)
-        attrs: dict[str, object] = {"element_dtype": element}
-        if op == "EmptyTensorList":
-            attrs["shape_type"] = np.dtype(np.int32)
-        types = {"EmptyTensorList": ("shape_type", ""), "TensorListPopBack": ("", "")}
-        self._nodes.append(
-            ir.Node(
-                node.name, op, inputs, (None,) * len(inputs), node.control, attrs,
-                input_types=types.get(op, ("", "element_dtype")), output_dtypes=dtypes,
-            )
-        )  # fmt: skip
+    def _emit(self, node: ir.Node, op: str, *inputs: ir.TensorRef, **attrs: Any) -> None:
+        self._nodes.append(build.node(op, *inputs, name=node.name, control=node.control, **attrs))
 
     def _any_shape(self) -> ir.TensorRef:
         if self._shape is None:

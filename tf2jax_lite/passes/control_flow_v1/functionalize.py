@@ -19,7 +19,7 @@ import collections
 import dataclasses
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.builder import FunctionLibrary
+from tf2jax_lite.ir.build import FunctionLibrary
 from tf2jax_lite.ir.liveness import reached
 from tf2jax_lite.ir.traversal import topological_order
 from tf2jax_lite.ops import registry

@@ -16,7 +16,8 @@ from collections.abc import Container, Iterable, Sequence
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.builder import FunctionLibrary, constant, redirected, undefined
+from tf2jax_lite.ir import build
+from tf2jax_lite.ir.build import FunctionLibrary, constant, redirected
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 
 from .bdd import ALWAYS, FALSE, TRUE
@@ -206,10 +207,7 @@ class _Builder:
             name = ir.free_name(f"{node.name}/value_index", self._names)
             context.nodes.append(constant(name, np.int32(position)))
             context.refs[index] = ir.TensorRef(name)
-            node = dataclasses.replace(
-                node, op="Identity", attrs={"T": node.output_dtypes[0]}, groups=(None,), input_types=("T",),
-                implied=frozenset({"T"}), output_dtypes=node.output_dtypes[:1], output_shapes=None,
-            )  # fmt: skip
+            node = build.node("Identity", *inputs, T=node.output_dtypes[0], like=node)
         inputs = tuple(context.refs.get(ref, ref) for ref in inputs)
         context.nodes.append(dataclasses.replace(node, inputs=inputs, control=control))
         context.names[node.name] = (node.name,)
@@ -256,16 +254,15 @@ class _Builder:
         waits = outside.keys() - {item.node.name for item in members}
         control = self._control((name for name in outside if name in waits), context, own)
         context.nodes.append(
-            ir.Node(
+            build.node(
+                "If",
+                context.refs.get(predicate, predicate),
+                [context.refs.get(ref, ref) for ref in inputs],
                 name=name,
-                op="If",
-                inputs=tuple(context.refs.get(ref, ref) for ref in (predicate, *inputs)),
-                groups=(None, len(inputs)),
                 control=control,
-                attrs={"then_branch": refs[0], "else_branch": refs[1]},
-                implied=frozenset({"Tcond", "Tin"}),
-                input_types=("Tcond", "Tin"),
-                output_dtypes=tuple(self._dtype(ref, name) for ref in results),
+                then_branch=refs[0],
+                else_branch=refs[1],
+                dtypes=[self._dtype(ref, name) for ref in results],
             )
         )
         for index, ref in enumerate(results):
@@ -309,7 +306,7 @@ class _Builder:
                 outputs.append(moved.get(current, current))
                 continue
             name = ir.free_name(f"{ref.node}/undefined_{ref.index}", self._names)
-            nodes.append(undefined(name, self._dtypes[ref]))
+            nodes.append(build.node("_Undefined", name=name, dtype=self._dtypes[ref]))
             outputs.append(ir.TensorRef(name))
         function = self._library.name(wanted)
         return ir.Function(function, tuple(args), tuple(nodes), tuple(outputs), control_outputs=sinks(nodes))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import constant_value
 from tf2jax_lite.support.errors import UnsupportedError
 
@@ -192,10 +193,7 @@ class Liveness:
         data, predicate = node.inputs
         source = self.resolve(data)
         if node.control and condition != FALSE:  # an Identity keeps the Switch's control edges
-            identity = dataclasses.replace(
-                node, op="Identity", attrs={"T": node.output_dtypes[0]}, groups=(None,), input_types=("T",),
-                output_dtypes=node.output_dtypes[:1], output_shapes=None,
-            )  # fmt: skip
+            identity = build.node("Identity", data, T=node.output_dtypes[0], like=node)
             tests = self._tests.get(data, ())
             self.items.append(Item(identity, (source,), (self.condition(data),), self._control(node), condition, tests))
             source = ir.TensorRef(node.name)

@@ -7,14 +7,14 @@ TensorFlow's ``core/kernels/control_flow_ops.cc``).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.builder import constant, redirected
+from tf2jax_lite.ir import build
+from tf2jax_lite.ir.build import constant, redirected
 from tf2jax_lite.support.errors import InvalidModelError
 
 OP = "_SwitchN"
@@ -95,19 +95,13 @@ class _Rewriting:
         """Return the Switches and their new predicates, for a node with redirected inputs."""
         value, index = node.inputs
         dtypes = node.output_dtypes
-        plain = {"attrs": {"T": dtypes[0]}, "implied": frozenset({"T"}), "output_shapes": None}
         if len(dtypes) == 1:
-            return [
-                dataclasses.replace(node, op="Identity", inputs=(value,), groups=(None,), input_types=("T",), **plain)
-            ]
+            return [build.node("Identity", value, T=dtypes[0], like=node)]
         made: list[ir.Node] = []
-        switch = dataclasses.replace(
-            node, op="Switch", groups=(None, None), input_types=("T", ""), output_dtypes=dtypes[:1] * 2, **plain
-        )
         for position, halving in enumerate(self._switches[node.name]):
             source = halving.source if position else value
             predicate = self._predicate(index, halving.middle, made)
-            made.append(ir.node_from_spec(switch.spec, halving.name, (source, predicate), node.control))
+            made.append(build.node("Switch", source, predicate, T=dtypes[0], name=halving.name, like=node))
         return made
 
     def _predicate(self, index: ir.TensorRef, middle: int, made: list[ir.Node]) -> ir.TensorRef:
@@ -117,20 +111,15 @@ class _Rewriting:
         where = str(index).replace(":", "_")
         unsigned = np.dtype(np.uint32)  # as which a negative index is too large
         if index not in self._unsigned:
-            bits = ir.Node(
-                ir.free_name(f"{where}/unsigned", self._taken), "Bitcast", (index,), (None,), (),
-                {"T": np.dtype(np.int32), "type": unsigned}, frozenset({"T"}), ("T",), (unsigned,),
-            )  # fmt: skip
+            name = ir.free_name(f"{where}/unsigned", self._taken)
+            bits = build.node("Bitcast", index, name=name, T=np.dtype(np.int32), type=unsigned)
             made.append(bits)
             self._unsigned[index] = ir.TensorRef(bits.name)
         # The control edge puts the constant in the frame of the index, as TensorFlow does in loops.
         control = (index.node,) if index.node in self._nodes else ()
         limit = constant(ir.free_name(f"{where}/limit_{middle}", self._taken), np.uint32(middle), control)
-        test = ir.Node(
-            ir.free_name(f"{where}/is_below_{middle}", self._taken), "Less",
-            (self._unsigned[index], ir.TensorRef(limit.name)), (None, None), (),
-            {"T": unsigned}, frozenset({"T"}), ("T", "T"), (np.dtype(np.bool_),),
-        )  # fmt: skip
+        name = ir.free_name(f"{where}/is_below_{middle}", self._taken)
+        test = build.node("Less", self._unsigned[index], limit, name=name, T=unsigned)
         made.extend((limit, test))
         self._predicates[index, middle] = ir.TensorRef(test.name)
         return ir.TensorRef(test.name)

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.builder import FunctionLibrary, redirected
+from tf2jax_lite.ir import build
+from tf2jax_lite.ir.build import FunctionLibrary, redirected
 from tf2jax_lite.ir.traversal import topological_order
 from tf2jax_lite.support.errors import UnsupportedError
 
@@ -286,10 +287,8 @@ class _LoopParts:
         self, cond: ir.FunctionRef, body: ir.FunctionRef, inputs: Sequence[ir.TensorRef], args: Sequence[ir.Argument]
     ) -> ir.Node:
         """Return the While node."""
-        return ir.Node(
-            self.name, "While", tuple(inputs), (len(inputs),), self.control, {"cond": cond, "body": body},
-            implied=frozenset({"T"}), input_types=("T",), output_dtypes=tuple(arg.dtype for arg in args),
-        )  # fmt: skip
+        dtypes = [arg.dtype for arg in args]
+        return build.node("While", inputs, name=self.name, control=self.control, cond=cond, body=body, dtypes=dtypes)
 
 
 _Moved = dict[ir.TensorRef, ir.TensorRef]
@@ -312,7 +311,10 @@ def _copied_header_loop(parts: _LoopParts, used_later: set[ir.TensorRef], where:
     if found := sorted((ref for ref in used_later if ref.node in own), key=str):
         header = parts.function("header", parts.args, _needed(parts.header, found), found, f"a value of {where},")
         inputs = [finals[ir.TensorRef(arg.name)] for arg in parts.args]
-        call = _call(parts.library.name(f"{parts.name}/final"), header, inputs, [_dtype(own, ref) for ref in found], ())
+        name = parts.library.name(f"{parts.name}/final")
+        call = build.node(
+            "StatefulPartitionedCall", inputs, name=name, f=header, dtypes=[_dtype(own, ref) for ref in found]
+        )
         made.append(call)
         finals.update((ref, ir.TensorRef(call.name, i)) for i, ref in enumerate(found))
     return made, finals
@@ -326,7 +328,10 @@ def _rotated_loop(parts: _LoopParts, used_later: set[ir.TensorRef], where: str) 
     outputs = [parts.predicate, *shared]
     dtypes = [np.dtype(np.bool_), *(_dtype(own, ref) for ref in shared)]
     header = parts.function("header", parts.args, parts.header, outputs, f"a value of {where},")
-    first = _call(parts.library.name(f"{parts.name}/first"), header, parts.firsts, dtypes, parts.control)
+    name = parts.library.name(f"{parts.name}/first")
+    first = build.node(
+        "StatefulPartitionedCall", parts.firsts, name=name, control=parts.control, f=header, dtypes=dtypes
+    )
     go = ir.Argument(f"{parts.name}/go", dtypes[0])
     carried = [go, *(ir.Argument(str(ref), dtype) for ref, dtype in zip(shared, dtypes[1:], strict=True))]
     args = [*parts.args, *carried]
@@ -335,7 +340,9 @@ def _rotated_loop(parts: _LoopParts, used_later: set[ir.TensorRef], where: str) 
     nodes = [redirected(node, moved) for node in parts.body]
     following = [moved.get(ref, ref) for ref in parts.following]
     # The header of the next iteration waits for all nodes of this one.
-    again = _call(f"{parts.name}/next", header, following, dtypes, sinks(nodes))
+    again = build.node(
+        "StatefulPartitionedCall", following, name=f"{parts.name}/next", control=sinks(nodes), f=header, dtypes=dtypes
+    )
     results = [*following, *(ir.TensorRef(again.name, i) for i in range(len(dtypes)))]
     body = parts.function("body", args, [*nodes, again], results, f"a variable of {where} for the next iteration,")
     inputs = [*parts.firsts, *(ir.TensorRef(first.name, i) for i in range(len(dtypes)))]
@@ -345,22 +352,8 @@ def _rotated_loop(parts: _LoopParts, used_later: set[ir.TensorRef], where: str) 
     return [first, loop], finals
 
 
-def _call(
-    name: str,
-    function: ir.FunctionRef,
-    inputs: Sequence[ir.TensorRef],
-    dtypes: Sequence[ir.DType],
-    control: tuple[str, ...],
-) -> ir.Node:
-    return ir.Node(
-        name, "StatefulPartitionedCall", tuple(inputs), (len(inputs),), control, {"f": function},
-        implied=frozenset({"Tin"}), input_types=("Tin",), output_dtypes=tuple(dtypes),
-    )  # fmt: skip
-
-
 def _identity(node: ir.Node) -> ir.Node:
-    attrs = {"T": node.output_dtypes[0]}
-    return dataclasses.replace(node, op="Identity", attrs=attrs, implied=frozenset({"T"}), input_types=("T",))
+    return build.node("Identity", *node.inputs, T=node.output_dtypes[0], like=node)
 
 
 def _dtype(nodes: dict[str, ir.Node], ref: ir.TensorRef) -> ir.DType:

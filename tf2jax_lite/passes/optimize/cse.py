@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.builder import with_inputs
+from tf2jax_lite.ir.build import with_inputs
 from tf2jax_lite.ops.registry import lookup
 from tf2jax_lite.support.config import Config
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.builder import undefined
+from tf2jax_lite.ir import build
 from tf2jax_lite.ir.liveness import live_nodes
 from tf2jax_lite.ir.op_kinds import CALLS, CASES, IFS, WHILES
 from tf2jax_lite.ops import registry
@@ -322,7 +322,7 @@ class _Body:
         dtype = dtypes[ref.index] if ref.index < len(dtypes) else ir.VARIANT
         found = self._undefined.get(dtype)
         if found is None:
-            node = undefined(ir.free_name(f"dead/{dtype}", set(self._dtypes)), dtype)
+            node = build.node("_Undefined", name=ir.free_name(f"dead/{dtype}", set(self._dtypes)), dtype=dtype)
             self.made.append(node)
             found = self._undefined[dtype] = ir.TensorRef(node.name)
         return found

@@ -13,14 +13,16 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import constant_value
-from tf2jax_lite.passes.analysis.integer_ranges import IntegerRanges, Interval
+from tf2jax_lite.jaxprs.interval import Interval
+from tf2jax_lite.passes.analysis.integer_ranges import IntegerRanges
 from tf2jax_lite.support.config import Config
 
 # Whether the range of the other operand determines the result.
 _CLAMPS: dict[str, Callable[[Interval, int], bool]] = {
-    "Minimum": lambda other, limit: other.low >= limit,
-    "Maximum": lambda other, limit: other.high <= limit,
+    "Minimum": lambda other, limit: other.lower >= limit,
+    "Maximum": lambda other, limit: other.upper <= limit,
 }
 _INT32 = np.dtype(np.int32)
 
@@ -67,18 +69,8 @@ def _constant(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> np.ndarray | N
 
 def _with_constant_operand(node: ir.Node, own: int, dtype: np.dtype, taken: set[str]) -> list[ir.Node]:
     limit, other = node.inputs[own], node.inputs[1 - own]
-    attrs = {"T": dtype, "out_type": _INT32}
-    name = ir.free_name(f"{node.name}/shape", taken)
-    shape = ir.Node(name, "Shape", (other,), (None,), (), attrs, output_dtypes=(_INT32,))
-    fill = ir.Node(
-        ir.free_name(f"{node.name}/limit", taken),
-        "Fill",
-        (ir.TensorRef(shape.name), limit),
-        (None, None),
-        (),
-        {"T": dtype, "index_type": _INT32},
-        output_dtypes=(dtype,),
-    )
+    shape = build.node("Shape", other, name=ir.free_name(f"{node.name}/shape", taken), T=dtype, out_type=_INT32)
+    fill = build.node("Fill", shape, limit, name=ir.free_name(f"{node.name}/limit", taken), T=dtype, index_type=_INT32)
     inputs = [limit, limit]
     inputs[1 - own] = ir.TensorRef(fill.name)
     return [shape, fill, dataclasses.replace(node, inputs=tuple(inputs))]

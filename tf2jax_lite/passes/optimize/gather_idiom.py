@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import constant_value, skip
 from tf2jax_lite.support.config import Config
 
@@ -57,15 +58,16 @@ def _joined(node: ir.Node, nodes: Mapping[str, ir.Node], taken: set[str]) -> lis
         name = node.name if is_whole else ir.free_name(f"{node.name}/pieces", taken)
         split = nodes[source]
         made.append(
-            ir.Node(
-                name,
+            build.node(
                 "_GatherPieces",
-                (split.inputs[0] if split.op == "Unpack" else split.inputs[1],),
-                (None,),
-                node.control if is_whole else (),
-                {"pieces": np.array([piece[1] for piece in found]), "count": len(split.output_dtypes), "axis": axis},
-                output_dtypes=node.output_dtypes,
+                split.inputs[0 if split.op == "Unpack" else 1],
+                name=name,
+                control=node.control if is_whole else (),
                 location=node.location,
+                T=node.output_dtypes[0],
+                pieces=np.array([piece[1] for piece in found]),
+                count=len(split.output_dtypes),
+                axis=axis,
             )
         )
         rest.append(ir.TensorRef(name))

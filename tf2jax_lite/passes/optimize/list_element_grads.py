@@ -8,16 +8,23 @@ be unrolled.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.traversal import producer
+from tf2jax_lite.ir import build
+from tf2jax_lite.ir.traversal import Nodes
 from tf2jax_lite.support.config import Config
+from tf2jax_lite.support.patterns import match, op
 
 _SUMS = ("AddN", "AddV2")
 _NEEDED = frozenset({"TensorListSetItem", "TensorListReserve"})
+# A list with only one element set.
+_SINGLE_UPDATE = op(
+    "TensorListSetItem",
+    op("TensorListReserve"),
+    where=lambda node: isinstance(node.attrs.get("element_dtype"), np.dtype),
+)
 _INT32 = np.dtype(np.int32)
 
 
@@ -30,25 +37,17 @@ def run(graph: ir.Graph, config: Config) -> ir.Graph:
 def _function(function: ir.Function) -> ir.Function:
     if not function.ops.issuperset(_NEEDED) or function.ops.isdisjoint(_SUMS):
         return function
-    nodes = {node.name: node for node in function.nodes}
+    nodes = Nodes(function)
     out: list[ir.Node] = []
     for node in function.nodes:
         out += _added(node, nodes) if node.op in _SUMS and node.output_dtypes == (ir.VARIANT,) else [node]
     return function if len(out) == len(function.nodes) else dataclasses.replace(function, nodes=tuple(out))
 
 
-def _single_update(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> ir.Node | None:
-    """Return the node that sets the only element of a list; None for any other tensor."""
-    node = producer(ref, nodes)
-    if node is None or node.op != "TensorListSetItem" or not isinstance(node.attrs.get("element_dtype"), np.dtype):
-        return None
-    reserved = producer(node.inputs[0], nodes)
-    return node if reserved is not None and reserved.op == "TensorListReserve" else None
-
-
-def _added(node: ir.Node, nodes: Mapping[str, ir.Node]) -> list[ir.Node]:
+def _added(node: ir.Node, nodes: Nodes) -> list[ir.Node]:
     """Return the nodes that replace a sum of lists; the last of them has its name."""
-    single = [_single_update(ref, nodes) for ref in node.inputs]
+    made = [nodes.producer(ref) for ref in node.inputs]
+    single = [one if one is not None and match(_SINGLE_UPDATE, one, nodes) else None for one in made]
     whole = [ref for ref, one in zip(node.inputs, single, strict=True) if one is None]
     elements = [one for one in single if one is not None]
     if not elements or len(whole) != 1:
@@ -61,38 +60,20 @@ def _added(node: ir.Node, nodes: Mapping[str, ir.Node]) -> list[ir.Node]:
         name = f"{node.name}/element_{number}"
         last = number == len(elements) - 1
         control = (*node.control, *one.control)
-        attrs = {"element_dtype": dtype}
-        shape = ir.Node(
-            f"{name}/shape", "Shape", (value,), (None,), (), {"T": dtype, "out_type": _INT32}, output_dtypes=(_INT32,)
+        shape = build.node("Shape", value, name=f"{name}/shape", T=dtype, out_type=_INT32)
+        item = build.node(
+            "TensorListGetItem", total, index, shape, name=f"{name}/item", control=control, element_dtype=dtype
         )
-        item = ir.Node(
-            f"{name}/item",
-            "TensorListGetItem",
-            (total, index, ir.TensorRef(shape.name)),
-            (None, None, None),
-            control,
-            attrs,
-            output_dtypes=(dtype,),
-        )
-        summed = ir.Node(
-            f"{name}/sum",
-            "AddV2",
-            (ir.TensorRef(item.name), value),
-            (None, None),
-            (),
-            {"T": dtype},
-            input_types=("T", "T"),
-            output_dtypes=(dtype,),
-        )
-        written = ir.Node(
-            node.name if last else name,
+        summed = build.node("AddV2", item, value, name=f"{name}/sum", T=dtype)
+        written = build.node(
             "TensorListSetItem",
-            (total, index, ir.TensorRef(summed.name)),
-            (None, None, None),
-            control,
-            {"resize_if_index_out_of_bounds": False, **attrs},
-            output_dtypes=(ir.VARIANT,),
+            total,
+            index,
+            summed,
+            name=node.name if last else name,
+            control=control,
             location=node.location,
+            element_dtype=dtype,
         )
         out += [shape, item, summed, written]
         total = ir.TensorRef(written.name)

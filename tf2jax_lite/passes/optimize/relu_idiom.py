@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import constant_value
 from tf2jax_lite.support.config import Config
 
@@ -34,9 +35,7 @@ def _rewrite(function: ir.Function) -> ir.Function:
     out = []
     for node in function.nodes:
         if node.op == "Maximum" and "jax2tf" in node.name and "_relu" in node.name and is_zero(node.inputs[1]):
-            node = dataclasses.replace(
-                node, op="Relu", inputs=node.inputs[:1], groups=node.groups[:1], input_types=node.input_types[:1]
-            )
+            node = build.node("Relu", node.inputs[0], T=node.output_dtypes[0], like=node)
         out.append(node)
     return (
         function

@@ -9,11 +9,13 @@ tensors compute row ids with it: a sum over each row is a segment sum of values 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.traversal import constant_value, producer
+from tf2jax_lite.ir import build
+from tf2jax_lite.ir.traversal import Nodes
 from tf2jax_lite.support.config import Config
+from tf2jax_lite.support.patterns import match, op
 
 _IDIOM = frozenset({"GatherV2", "Where", "Less", "Range", "Tile"})
 _TRANSPARENT = ("Identity", "Cast")
@@ -23,6 +25,17 @@ _ELEMENTWISE = frozenset(
     Add AddV2 Sub Mul MulNoNan Div DivNoNan RealDiv FloorDiv FloorMod TruncateDiv Maximum Minimum Pow SquaredDifference
     Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalOr
     """.split()  # noqa: SIM905
+)
+_LARGEST = op("Maximum", 0, op("Max", "counts", ...), commutes=True, name="largest")
+_MASK = op("Less", op("Range", 0, _LARGEST, 1), op("ExpandDims", "counts", -1, through=["Cast"]))  # range(max) < counts
+_INDICES = op(
+    "Squeeze",
+    op("Where", op("Reshape", _MASK, -1)),
+    where=lambda node: list(node.attrs.get("squeeze_dims", ())) in ([1], [-1]),
+)
+_TILED = op("Tile", op("ExpandDims", "data", "axis"), op("Pack", name="multiples"))
+_REPEAT = op(
+    "GatherV2", op("Reshape", _TILED, ...), _INDICES, 0, where=lambda node: node.attrs.get("batch_dims", 0) == 0
 )
 _SEGMENTED = ("UnsortedSegment", "Segment")
 _MAX_SOURCES = 4  # tensors that determine the length; the others are redundant
@@ -37,8 +50,8 @@ def run(graph: ir.Graph, config: Config) -> ir.Graph:
 def _function(function: ir.Function) -> ir.Function:
     if not function.ops.issuperset(_IDIOM):
         return function
-    idioms = _Idioms(function)
-    found = {node.name: parts for node in function.nodes if (parts := idioms.parts(node)) is not None}
+    nodes = Nodes(function)
+    found = {node.name: parts for node in function.nodes if (parts := _parts(node, nodes)) is not None}
     if not found:
         return function
     consumers = _Consumers(function, found)
@@ -46,18 +59,18 @@ def _function(function: ir.Function) -> ir.Function:
     for name, (data, counts) in found.items():
         # As late as possible, so that more tensors that determine the length come before it.
         position = consumers.first(name)
-        node = idioms.nodes[name]
+        node = nodes.by_name[name]
         likes, pairs = consumers.lengths(name, data, position)
-        dtypes = {key: node.attrs[key] for key in ("Tparams",) if key in node.attrs}
-        repeat = ir.Node(
-            name,
+        repeat = build.node(
             "_Repeat",
-            (data, counts, *likes, *pairs),
-            (None, None, len(likes), len(pairs)),
-            node.control,
-            dtypes,
-            output_dtypes=node.output_dtypes,
+            data,
+            counts,
+            likes,
+            pairs,
+            name=name,
+            control=node.control,
             location=node.location,
+            Tparams=node.output_dtypes[0],
         )
         before.setdefault(position, []).append(repeat)
     out: list[ir.Node] = []
@@ -68,74 +81,17 @@ def _function(function: ir.Function) -> ir.Function:
     return dataclasses.replace(function, nodes=tuple(out))
 
 
-class _Idioms:
-    """Finds the idiom in a function."""
-
-    def __init__(self, function: ir.Function):
-        self.nodes: Mapping[str, ir.Node] = {node.name: node for node in function.nodes}
-
-    def _made(self, ref: ir.TensorRef, *ops: str) -> ir.Node | None:
-        """Return the node that computes a tensor if it is one of these ops."""
-        node = producer(ref, self.nodes)
-        return node if node is not None and node.op in ops else None
-
-    def _number(self, ref: ir.TensorRef) -> int | None:
-        value = constant_value(ref, self.nodes)
-        return int(value.reshape(())) if value is not None and value.size == 1 and value.dtype.kind in "iu" else None
-
-    def _through(self, ref: ir.TensorRef, op: str, operands: int = 1) -> tuple[ir.TensorRef, ...] | None:
-        node = self._made(ref, op)
-        return node.inputs if node is not None and len(node.inputs) >= operands else None
-
-    def parts(self, node: ir.Node) -> tuple[ir.TensorRef, ir.TensorRef] | None:
-        """Return the values and counts if a gather is the last node of the idiom."""
-        if node.op != "GatherV2" or self._number(node.inputs[2]) != 0 or node.attrs.get("batch_dims", 0) != 0:
-            return None
-        masked = self._mask(node.inputs[1])
-        flat = self._through(node.inputs[0], "Reshape", 2)
-        tiled = self._through(flat[0], "Tile", 2) if flat else None
-        expanded = self._through(tiled[0], "ExpandDims", 2) if tiled else None
-        if masked is None or expanded is None or tiled is None:
-            return None
-        counts, largest = masked
-        axis = self._number(expanded[1])
-        multiples = self._made(tiled[1], "Pack")
-        if multiples is None or axis is None or not 0 <= axis < len(multiples.inputs):
-            return None
-        others = [self._number(ref) for i, ref in enumerate(multiples.inputs) if i != axis]
-        if multiples.inputs[axis] != largest or any(number != 1 for number in others):
-            return None
-        return expanded[0], counts
-
-    def _mask(self, ref: ir.TensorRef) -> tuple[ir.TensorRef, ir.TensorRef] | None:
-        """Return counts and maximum, for the indices of a mask ``range(max) < counts``."""
-        squeezed = self._made(ref, "Squeeze")
-        if squeezed is None or list(squeezed.attrs.get("squeeze_dims", ())) not in ([1], [-1]):
-            return None
-        where = self._through(squeezed.inputs[0], "Where")
-        flat = self._through(where[0], "Reshape", 2) if where else None
-        below = self._through(flat[0], "Less", 2) if flat and self._number(flat[1]) == -1 else None
-        if below is None:
-            return None
-        positions = self._through(below[0], "Range", 3)
-        column = self._made(below[1], *_TRANSPARENT, "ExpandDims")
-        while column is not None and column.op == "Cast":
-            column = self._made(column.inputs[0], *_TRANSPARENT, "ExpandDims")
-        if positions is None or column is None or self._number(column.inputs[1]) != -1:
-            return None
-        if self._number(positions[0]) != 0 or self._number(positions[2]) != 1:
-            return None
-        counts = column.inputs[0]
-        return (counts, positions[1]) if self._is_largest(positions[1], counts) else None
-
-    def _is_largest(self, ref: ir.TensorRef, counts: ir.TensorRef) -> bool:
-        """Return whether a tensor is ``maximum(0, reduce_max(counts))``."""
-        clamped = self._through(ref, "Maximum", 2)
-        if clamped is None or 0 not in map(self._number, clamped):
-            return False
-        largest = clamped[1] if self._number(clamped[0]) == 0 else clamped[0]
-        reduced = self._through(largest, "Max", 2)
-        return reduced is not None and reduced[0] == counts
+def _parts(node: ir.Node, nodes: Nodes) -> tuple[ir.TensorRef, ir.TensorRef] | None:
+    """Return the values and counts if a gather is the last node of the idiom."""
+    found = match(_REPEAT, node, nodes)
+    if found is None:
+        return None
+    axis, multiples = nodes.number(found.values["axis"]), found.operations["multiples"].inputs
+    if axis is None or not 0 <= axis < len(multiples) or multiples[axis] != found.values["largest"]:
+        return None
+    if any(nodes.number(ref) != 1 for i, ref in enumerate(multiples) if i != axis):
+        return None
+    return found.values["data"], found.values["counts"]
 
 
 class _Consumers:

@@ -14,7 +14,8 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.calling.params import Variable
-from tf2jax_lite.ir.builder import FunctionLibrary, redirected, with_inputs
+from tf2jax_lite.ir import build
+from tf2jax_lite.ir.build import FunctionLibrary, redirected, with_inputs
 from tf2jax_lite.ir.liveness import live_nodes
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
@@ -180,16 +181,17 @@ class _Rewriter:
             )
             reads.append(with_inputs(read, (ir.TensorRef(names[0]),)))
         outputs = [*(after for _, after in layers.carry), *layers.results]
-        inputs = [*(start for start, _ in layers.carry), *layers.shared, *(ir.TensorRef(read.name) for read in reads)]
         body = self._layer(name, first, layers, outputs, reads)
-        scan = ir.Node(
-            name,
+        scan = build.node(
             "_ScanLayers",
-            tuple(inputs),
-            (len(layers.carry), len(layers.shared), len(reads)),
-            tuple(dict.fromkeys(c for node in run for c in node.control if c not in {n.name for n in run})),
-            {"body": self._library.add(body), "layers": layers.count},
-            output_dtypes=tuple(self._dtypes[ref] for ref in outputs),
+            [start for start, _ in layers.carry],
+            layers.shared,
+            reads,
+            name=name,
+            control=dict.fromkeys(c for node in run for c in node.control if c not in {n.name for n in run}),
+            body=self._library.add(body),
+            layers=layers.count,
+            dtypes=[self._dtypes[ref] for ref in outputs],
         )
         self._controls.update((node.name, name) for node in run)
         return [*reads, scan, *self._unpacked(name, layers)]
@@ -204,10 +206,8 @@ class _Rewriter:
         nodes = []
         for i, ref in enumerate(layers.results):
             name = ir.free_name(f"{scan}/unpack", self._taken)
-            attrs = {"num": layers.count, "axis": 0, "T": self._dtypes[ref]}
-            dtypes = (self._dtypes[ref],) * layers.count
             source = ir.TensorRef(scan, len(layers.carry) + i)
-            nodes.append(ir.Node(name, "Unpack", (source,), (None,), (), attrs, output_dtypes=dtypes))
+            nodes.append(build.node("Unpack", source, name=name, num=layers.count, T=self._dtypes[ref]))
             self._moved.update((of_layer(ref, k), ir.TensorRef(name, k)) for k in range(layers.count))
         for i, (_, after) in enumerate(layers.carry):
             self._moved[of_layer(after, layers.count - 1)] = ir.TensorRef(scan, i)

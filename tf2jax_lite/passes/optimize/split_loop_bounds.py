@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-import numpy as np
-
 from tf2jax_lite import ir
+from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import producer, skip
 from tf2jax_lite.support.config import Config
 
@@ -149,9 +148,7 @@ def _joined(comparison: ir.Node, limits: list[ir.TensorRef]) -> list[ir.Node]:
         if before is not None:
             last = number == len(limits) - 1
             name = comparison.name if last else f"{comparison.name}/and_{number}"
-            both = (before, ir.TensorRef(one.name))
-            bool_ = (np.dtype(np.bool_),)
-            nodes.append(ir.Node(name, "LogicalAnd", both, (None, None), (), {}, output_dtypes=bool_))
+            nodes.append(build.node("LogicalAnd", before, one, name=name))
             before = ir.TensorRef(name)
         else:
             before = ir.TensorRef(one.name)

@@ -9,8 +9,13 @@ from __future__ import annotations
 import dataclasses
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.traversal import constant_scalar, producer
+from tf2jax_lite.ir import build
+from tf2jax_lite.ir.traversal import Nodes
 from tf2jax_lite.support.config import Config
+from tf2jax_lite.support.patterns import match, op
+
+_SIZE = op("TensorArraySizeV3", "handle", "flow")
+_STACK = op("TensorArrayGatherV3", "handle", op("Range", 0, _SIZE, 1), "flow")
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
@@ -22,27 +27,13 @@ def run(graph: ir.Graph, config: Config) -> ir.Graph:
 def _stacked(function: ir.Function) -> ir.Function:
     if "TensorArrayGatherV3" not in function.ops:
         return function
-    nodes = {node.name: node for node in function.nodes}
-
-    def is_whole(node: ir.Node) -> bool:
-        handle, indices, flow = node.inputs
-        positions = producer(indices, nodes)
-        if positions is None or positions.op != "Range":
-            return False
-        start, limit, delta = positions.inputs
-        size = producer(limit, nodes)
-        if size is None or size.op != "TensorArraySizeV3":
-            return False
-        if constant_scalar(start, nodes) != 0 or constant_scalar(delta, nodes) != 1:
-            return False
-        return size.inputs == (handle, flow)
+    nodes = Nodes(function)
 
     def stacked(node: ir.Node) -> ir.Node:
-        if node.op != "TensorArrayGatherV3" or not is_whole(node):
+        found = match(_STACK, node, nodes)
+        if found is None:
             return node
-        handle, _, flow = node.inputs
-        return dataclasses.replace(
-            node, op="_TensorArrayStack", inputs=(handle, flow), groups=(None, None), input_types=("", "")
-        )
+        attrs = {"dtype": node.output_dtypes[0], "element_shape": node.attrs.get("element_shape")}
+        return build.node("_TensorArrayStack", found.values["handle"], found.values["flow"], like=node, **attrs)
 
     return dataclasses.replace(function, nodes=tuple(map(stacked, function.nodes)))

@@ -6,7 +6,6 @@ Read in this order:
   core: lazy values, the registry of rules, the evaluation of regions.
   elementwise, shapes, indexing, reductions, sort, dot_conv_fft, linalg, batch_norm, prng, chlo: rules by kind.
   control_flow, regions, collectives, custom_calls: rules for calls, branches, loops, and JAX's custom calls.
-  induction, scan_rewrite, counted_loops: while loops with a known trip count as ``lax.scan``.
 
 Must not import `raising`.
 """

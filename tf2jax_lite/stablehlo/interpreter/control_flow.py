@@ -7,15 +7,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.export import is_symbolic_dim
 
 from tf2jax_lite.loops import derivatives
+from tf2jax_lite.loops.body import Deferred
+from tf2jax_lite.loops.counted import scan_counted
 from tf2jax_lite.stablehlo.parsing.module import TOKEN, TensorType
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.static import canonical, dims_array, static_value
 
 from .core import RULES, OpContext, is_splat, materialize, rule, scalar_of
-from .counted_loops import counted_loop, scan_counted
 
 __all__: list[str] = []
 
@@ -48,6 +51,11 @@ def _strong(value: Any, type_: TensorType) -> Any:
     if value.dtype != dtype or getattr(value, "weak_type", False):
         return lax.convert_element_type(value, dtype)
     return value
+
+
+def _deferred(value: Any, type_: TensorType) -> Deferred:
+    aval = jax.ShapeDtypeStruct(value.shape, canonical(type_.dtype))
+    return Deferred(aval, lambda: _strong(value, type_))
 
 
 @rule("stablehlo.case", "stablehlo.if", lazy=True)
@@ -93,9 +101,6 @@ def _is_in_range(ctx: OpContext) -> bool:
 
 @rule("stablehlo.while", lazy=True)
 def _while(ctx: OpContext, *args: Any) -> Any:
-    plan = counted_loop(ctx, args)
-    if plan is not None:
-        return scan_counted(ctx, plan, args, _strong)
     condition, body = ctx.op.regions
     fixed = [a == r for a, r in zip(body.args, body.returns, strict=True)]
     carried = [i for i in _data(ctx.op.types) if not fixed[i]]
@@ -115,14 +120,24 @@ def _while(ctx: OpContext, *args: Any) -> Any:
         results = bind(body, carry)
         return [_strong(results[i], ctx.op.types[i]) for i in carried]
 
-    start = [_strong(args[i], ctx.op.types[i]) for i in carried]
-    if not start:
+    if not carried:
         raise OpError("a loop that changes nothing")
-    final, _ = derivatives.while_loop(test, step, start)
+    static = {n: value for n, i in enumerate(carried) if (value := _static_integer(args[i])) is not None}
+    final = scan_counted(test, step, [_deferred(args[i], ctx.op.types[i]) for i in carried], static)
+    if final is None:
+        final, _ = derivatives.while_loop(test, step, [_strong(args[i], ctx.op.types[i]) for i in carried])
     results = list(args)
     for i, value in zip(carried, final, strict=True):
-        results[i] = value
+        is_counter = isinstance(value, int) or is_symbolic_dim(value)
+        results[i] = dims_array((value,), ctx.op.types[i].dtype).reshape(()) if is_counter else value
     return results
+
+
+def _static_integer(value: Any) -> Any:
+    """Return a static integer scalar, or a symbolic dimension; None for other values."""
+    if isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 0:
+        return value.item()
+    return int(scalar_of(value)) if is_splat(value) and np.ndim(value) == 0 and value.dtype.kind in "iu" else None
 
 
 # ---- tokens ----

@@ -238,7 +238,7 @@ def check_payload(payload: bytes | str, shapes: Sequence[Sequence[int]] | None =
     kind, text = answer.get("problem", ("", ""))
     if kind == "unreadable":
         if content.startswith(b"ML\xefR"):
-            raise InvalidModelError("the StableHLO payload cannot be read: MLIR says that its bytecode is damaged.")
+            raise InvalidModelError("the StableHLO payload cannot be read: MLIR rejects its bytecode.")
         return None
     if kind == "nesting":
         raise InvalidModelError("the StableHLO module nests its regions or attributes too deeply.")
@@ -246,7 +246,7 @@ def check_payload(payload: bytes | str, shapes: Sequence[Sequence[int]] | None =
         raise _KINDS[kind](text)
     if not answer or kind:
         raise InvalidModelError(
-            "the StableHLO payload is damaged: MLIR crashes, or takes too much time or memory, when it reads it."
+            "the StableHLO payload cannot be read: MLIR crashes, or takes too much time or memory, when it reads it."
         )
     if answer["main"] is None:
         raise InvalidModelError("the StableHLO module has no function 'main', which is the one that is called.")

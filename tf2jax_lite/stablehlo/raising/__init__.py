@@ -1,6 +1,7 @@
 """Raise ops that JAX expanded to the original call.
 
-Examples: special functions, random bits, factorizations.
+Only calls are raised whose derivative is another than that of their ops: gamma variates, tangents of max pooling on
+GPU and TPU, special functions that series or polynomials approximate. Other expansions are evaluated as they are.
 
 Entry: `recognizer.parse`, which reads a module and raises it.
 

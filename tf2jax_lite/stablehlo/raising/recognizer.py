@@ -1,6 +1,6 @@
 """Raise ops that JAX expanded to calls, by comparison with JAX's lowering.
 
-There are no stored patterns. Where a module may hold, say, ``igamma``, the installed JAX lowers that call for the types
+There are no stored patterns. Where a module may hold, say, ``zeta``, the installed JAX lowers that call for the types
 at hand, and the result is compared with the module op by op (`subgraph_match`). So a match is a proof, also for
 untrusted modules. Expansions of another JAX release that differ are left unchanged, and compute the same.
 """

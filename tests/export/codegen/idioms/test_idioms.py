@@ -68,6 +68,14 @@ def cell(x, hidden, state, kernel, recurrent, bias):
     return tf.sigmoid(o) * tf.tanh(state) + 0.5 * state
 
 
+def gated(x, hidden, kernel, recurrent, bias):
+    bias, recurrent_bias = (tf.squeeze(b, 0) for b in tf.split(bias, 2, axis=0))
+    z, r, h = tf.split(tf.nn.bias_add(x @ kernel, bias), 3, axis=1)
+    inner = tf.nn.bias_add(hidden @ recurrent, recurrent_bias)
+    z, r = tf.sigmoid(z + inner[:, :5]), tf.sigmoid(r + inner[:, 5:10])
+    return z * hidden + (1 - z) * tf.tanh(h + r * inner[:, 10:])
+
+
 # The function, its arguments, and the text that its source contains.
 CASES = {
     "relu": (lambda x: tf.nn.relu(x), [SPECIAL], "jax.nn.relu(x)"),
@@ -104,6 +112,27 @@ CASES = {
         lambda x: standardized(x, [1, 2]),
         [IMAGES],
         "jax.nn.standardize(x, variance=variance, epsilon=0.001, axis=(1, 2))",
+    ),
+    "gru_cell": (
+        gated,
+        [draw(2, 3), draw(2, 5), draw(3, 15), draw(5, 15), draw(2, 15)],
+        "_gru_cell(x, hidden, kernel, recurrent, bias)",
+    ),
+    "reverse_twice": (
+        lambda x: tf.sin(tf.reverse(tf.transpose(tf.reverse(x, [0])), [1])),
+        [MATRIX],
+        "jnp.sin(x.T)",
+    ),
+    "remainder": (lambda x: tf.math.floormod(x, 7), [INDICES * 5 - 9], "x % 7"),
+    "philox": (
+        lambda x, seed: x + tf.random.stateless_uniform([3, 5, 4], seed),
+        [X, np.int32([1, -2])],
+        "_philox_uniform(",
+    ),
+    "dropout": (
+        lambda x, seed: tf.nn.experimental.stateless_dropout(x, 0.3, seed),
+        [X, np.int32([1, -2])],
+        "_philox_dropout(x, 0.3, seed)",
     ),
     "dense": (dense, [X, MATRIX, draw(6)], "x @ kernel"),
     "broadcast": (lambda x, y: tf.reshape(x, [4, 1]) * y, [VECTOR, draw(5)], "x[..., None]"),

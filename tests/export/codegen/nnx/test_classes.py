@@ -1,8 +1,5 @@
 """Source as flax.nnx modules: classes, layers, attributes, updates."""
 
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +8,7 @@ from flax import nnx
 
 import tf2jax_lite as tf2jax
 from tests.export.codegen import test_structure as structure
+from tests.export.codegen.checks import check_by_ruff
 from tests.export.codegen.test_structure import drawn, encoder, imported, layer, scope
 from tf2jax_lite.export import codegen
 from tf2jax_lite.export.codegen.nnx.members import MODULE_ATTRIBUTES
@@ -128,14 +126,9 @@ def _variables(text, tmp_path, params, constants):
 @pytest.mark.default_cases("encoder", "convolutions")
 @pytest.mark.parametrize("name", CASES)
 def test_ruff_has_nothing_to_say(name, tmp_path):
-    ruff = [sys.executable, "-m", "ruff"]
-    if subprocess.run([*ruff, "--version"], capture_output=True, check=False).returncode:
-        pytest.skip("ruff is not installed")
     path = tmp_path / "model.py"
     path.write_text(model_of(name)[3])
-    for command in (["check", "--isolated"], ["format", "--isolated", "--diff"]):
-        found = subprocess.run([*ruff, *command, str(path)], capture_output=True, text=True, check=False)
-        assert found.returncode == 0, found.stdout
+    check_by_ruff(path)
 
 
 @pytest.mark.parametrize(

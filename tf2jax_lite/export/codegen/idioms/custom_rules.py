@@ -14,7 +14,7 @@ from .candidates import call, trace
 from .graph import Graph, Replacement, Rule
 from .local_rules import axes_of
 from .matching import Match, find
-from .proposals import standardized
+from .proposals import divided, standardized
 from .shapes import aval, is_float, new, scalar_literal
 
 _LARGEST_INTEGER = 4  # exponents up to it are written as products
@@ -29,6 +29,13 @@ def reciprocal(graph: Graph, step: Equation, match: Match) -> Replacement:
     """Write 1 / x."""
     one = Literal(np.ones((), step.outputs[0].aval.dtype))
     return [new("div", {}, [one, *match.arguments], step, match.results)]
+
+
+def remainder(graph: Graph, step: Equation, match: Match) -> Replacement:
+    """Write a remainder that has the sign of the divisor."""
+    _, words = next(iter(divided(graph, step)))
+    divisor = Literal(np.asarray(words["divisor"], step.outputs[0].aval.dtype))
+    return [new("mod", {}, [*match.arguments, divisor], step, match.results)]
 
 
 def power(graph: Graph, step: Equation, match: Match) -> Replacement | None:

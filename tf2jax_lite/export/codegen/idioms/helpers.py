@@ -6,8 +6,11 @@ Their source is copied as it stands here, so lines are as long as those of gener
 # fmt: off
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 
@@ -82,9 +85,69 @@ def _attention(query, key, value, scale, mask=None, lowest=-jnp.inf):
     return jnp.einsum("bhts,bshd->bthd", weights, value)
 
 
+def _dropout(x, rate, key):
+    """Drop elements with a probability, and scale the others to the same mean."""
+    keep = jax.random.bernoulli(key, 1 - rate, x.shape)
+    return jnp.where(keep, x / (1 - rate), 0)
+
+
+def _philox(counter, key):
+    """Return four words of the generator Philox 4x32-10."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    m0, m1 = np.uint32(0xD2511F53), np.uint32(0xCD9E8D57)
+    for _ in range(10):
+        c1, c3 = lax.mulhi(m1, c2) ^ c1 ^ k0, lax.mulhi(m0, c0) ^ c3 ^ k1
+        c0, c1, c2, c3 = c1, m1 * c2, c3, m0 * c0
+        k0, k1 = k0 + np.uint32(0x9E3779B9), k1 + np.uint32(0xBB67AE85)
+    return c0, c1, c2, c3
+
+
+def _philox_key(seed):
+    """Return TensorFlow's key and counter for a seed of two integers."""
+    seed = jnp.asarray(seed)
+    low, high = seed.astype(np.uint32), (seed >> 31).astype(np.uint32)
+    key = jnp.uint32(0x3EC8F720), jnp.uint32(0x02461E29)
+    k0, k1, c2, c3 = _philox((low[0], high[0], low[1], high[1]), key)
+    return jnp.stack([k0, k1]), jnp.stack([0 * c2, 0 * c3, c2, c3])
+
+
+def _philox_uniform(key, counter, shape):
+    """Draw TensorFlow's uniform numbers in [0, 1)."""
+    size = math.prod(shape)
+    step = lax.broadcasted_iota(np.uint32, (-(-size // 4), 4), 0)
+    column = lax.broadcasted_iota(np.uint32, (-(-size // 4), 4), 1)
+    c0 = counter[0] + step
+    carry = (c0 < step).astype(np.uint32)
+    c1 = counter[1] + carry
+    carry = (c1 < carry).astype(np.uint32)
+    c2 = counter[2] + carry
+    carry = (c2 < carry).astype(np.uint32)
+    words = _philox((c0, c1, c2, counter[3] + carry), key)
+    words = jnp.select([column == i for i in range(4)], words)
+    mantissa = (words.reshape(-1)[:size] & 0x7FFFFF) | 0x3F800000
+    return (lax.bitcast_convert_type(mantissa, np.float32) - 1).reshape(shape)
+
+
+def _philox_dropout(x, rate, seed):
+    """Drop elements as TensorFlow does, and scale the others to the same mean."""
+    noise = _philox_uniform(*_philox_key(seed), x.shape)
+    return jnp.where(noise >= rate, x * (1 / (1 - rate)), 0)
+
+
 def _lstm_cell(x, hidden, cell, kernel, recurrent_kernel, bias):
     """Return the next hidden state and cell of an LSTM."""
     gates = x @ kernel + hidden @ recurrent_kernel + bias
     i, f, g, o = jnp.split(gates, 4, axis=-1)
     cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
     return jax.nn.sigmoid(o) * jnp.tanh(cell), cell
+
+
+def _gru_cell(x, hidden, kernel, recurrent_kernel, bias):
+    """Return the next hidden state of a GRU; biases are [2, 3 * units]."""
+    z, r, h = jnp.split(x @ kernel + bias[0], 3, axis=-1)
+    inner = hidden @ recurrent_kernel + bias[1]
+    recurrent_z, recurrent_r, recurrent_h = jnp.split(inner, 3, axis=-1)
+    z = jax.nn.sigmoid(z + recurrent_z)
+    h = jnp.tanh(h + jax.nn.sigmoid(r + recurrent_r) * recurrent_h)
+    return z * hidden + (1 - z) * h

@@ -56,12 +56,29 @@ _ARITHMETIC = {
 FOLDED = (*_ARITHMETIC, "convert_element_type", "stop_gradient")
 
 
-def constants(graph: Graph, step: Equation) -> Replacement | None:
-    """Compute arithmetic, comparisons and conversions of numbers."""
-    numbers = [scalar_literal(v) for v in step.inputs]
-    dtype = step.outputs[0].aval.dtype
-    if any(n is None for n in numbers) or not isinstance(dtype, np.dtype) or step.outputs[0].aval.shape:
+def uniform_number(graph: Graph, item: Item) -> np.ndarray | None:
+    """Return the number that all elements of an item are, None if it is none."""
+    maker = graph.definition(item)
+    if maker is not None and maker.name == "broadcast_in_dim":
+        item = maker.inputs[0]
+    if not isinstance(item, Literal) or not item.array.size:
         return None
+    flat = item.array.reshape(-1)
+    return flat[0].reshape(()) if all(x.tobytes() == flat[0].tobytes() for x in flat) else None
+
+
+def constants(graph: Graph, step: Equation) -> Replacement | None:
+    """Compute arithmetic on numbers, and comparisons of arrays of one number."""
+    dtype, shape = step.outputs[0].aval.dtype, step.outputs[0].aval.shape
+    numbers = [uniform_number(graph, v) for v in step.inputs]
+    if any(n is None for n in numbers) or not isinstance(dtype, np.dtype):
+        return None
+    if shape:
+        if dtype != np.bool_ or step.name not in _ARITHMETIC:
+            return None
+        literal = Literal(np.asarray(_ARITHMETIC[step.name](*numbers), dtype))
+        params = {"shape": shape, "broadcast_dimensions": (), "sharding": None}
+        return [new("broadcast_in_dim", params, [literal], step, step.outputs)]
     with np.errstate(all="ignore"):
         if step.name == "convert_element_type":
             source, value = step.inputs[0].aval.dtype, np.asarray(numbers[0]).astype(dtype)
@@ -76,7 +93,7 @@ def constants(graph: Graph, step: Equation) -> Replacement | None:
 def selection(graph: Graph, step: Equation) -> Replacement | None:
     """Replace a selection by a constant by the operand that it selects."""
     which, *cases = step.inputs
-    number = scalar_literal(which)
+    number = uniform_number(graph, which)
     if number is None:
         return None
     chosen = cases[int(number)]
@@ -100,6 +117,58 @@ def neutral(graph: Graph, step: Equation) -> Replacement | None:
         params = {"shape": shape, "broadcast_dimensions": kept, "sharding": None}
         return [new("broadcast_in_dim", params, [other], step, step.outputs)]
     return None
+
+
+def truth(graph: Graph, step: Equation) -> Replacement | None:
+    """Drop a comparison of truth values with False."""
+    for constant, other in (step.inputs, step.inputs[::-1]):
+        number = uniform_number(graph, constant)
+        is_false = number is not None and number.dtype == np.bool_ and not number
+        if is_false and same(other.aval.shape, step.outputs[0].aval.shape):
+            return other
+    return None
+
+
+def zero(graph: Graph, step: Equation) -> Replacement | None:
+    """Drop the addition of 0 to numbers that are not negative."""
+    for constant, other in (step.inputs, step.inputs[::-1]):
+        number, maker = uniform_number(graph, constant), graph.definition(other)
+        if number is not None and number == 0 and maker is not None and maker.name == "philox_uniform":
+            return other if same(other.aval.shape, step.outputs[0].aval.shape) else None
+    return None
+
+
+def dropout(graph: Graph, step: Equation) -> Replacement | None:
+    """Drop and scale elements by TensorFlow's random numbers of a seed."""
+    if len(step.inputs) != 3:
+        return None
+    kept, scaled = graph.definition(step.inputs[0]), graph.definition(step.inputs[2])
+    other = uniform_number(graph, step.inputs[1])
+    if other is None or other != 0 or kept is None or kept.name != "ge" or scaled is None or scaled.name != "mul":
+        return None
+    noise, rate = graph.definition(kept.inputs[0]), uniform_number(graph, kept.inputs[1])
+    if noise is None or noise.name != "philox_uniform" or rate is None or not graph.is_used_once(kept.inputs[0]):
+        return None
+    makers = {id(maker): maker for v in noise.inputs if (maker := _key_of(graph, v)) is not None}
+    if len(makers) != 1 or any(_key_of(graph, v) is None for v in noise.inputs):
+        return None
+    (maker,) = makers.values()
+    exact = float(str(rate))
+    for x, factor in (scaled.inputs, scaled.inputs[::-1]):
+        number = uniform_number(graph, factor)
+        if number is None or number.dtype != np.float32 or number != np.float32(1 / (1 - exact)):
+            continue
+        if same(x.aval.shape, noise.outputs[0].aval.shape):
+            return [new("philox_dropout", {"rate": exact}, [x, maker.inputs[0]], step, step.outputs)]
+    return None
+
+
+def _key_of(graph: Graph, item: Item) -> Equation | None:
+    """Return the step that makes a key or a counter of a seed."""
+    maker = graph.definition(item)
+    while maker is not None and maker.name in ("reshape", "squeeze", "expand_dims"):
+        maker = graph.definition(maker.inputs[0])
+    return maker if maker is not None and maker.name == "philox_key" else None
 
 
 def default_dtype(graph: Graph, step: Equation) -> Replacement | None:
@@ -201,6 +270,21 @@ def merge_reshapes(graph: Graph, step: Equation) -> Replacement | None:
     if step.name == "expand_dims" or not graph.is_used_once(step.inputs[0]):
         return None
     return [new("reshape", {"new_sizes": output.aval.shape, "dimensions": None}, [source], step, output)]
+
+
+def reverse_twice(graph: Graph, step: Equation) -> Replacement | None:
+    """Drop two reversals of the same axes, with a transpose between them or not."""
+    axes = set(step.params["dimensions"])
+    maker = graph.definition(step.inputs[0])
+    turned = maker if maker is not None and maker.name == "transpose" and graph.is_used_once(step.inputs[0]) else None
+    if turned is not None:
+        axes = {turned.params["permutation"][axis] for axis in axes}
+        maker = graph.definition(turned.inputs[0])
+    if maker is None or maker.name != "rev" or set(maker.params["dimensions"]) != axes:
+        return None
+    if turned is None:
+        return maker.inputs[0]
+    return [new("transpose", turned.params, maker.inputs, step, step.outputs)]
 
 
 def keep_reduced_axes(graph: Graph, step: Equation) -> Replacement | None:

@@ -15,6 +15,7 @@ from tf2jax_lite.export.codegen.block_ir import Equation
 
 from .candidates import Proposal
 from .graph import Graph
+from .local_rules import uniform_number
 from .shapes import aval
 
 
@@ -127,6 +128,14 @@ def dynamic_item(graph: Graph, step: Equation) -> Iterable[Proposal]:
         yield [maker.inputs[0].aval, maker.inputs[1].aval], {"keepdims": False}
 
 
+def divided(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose one argument of the output's type, and a positive divisor."""
+    maker = graph.nearest(step.inputs[1], "rem")
+    number = uniform_number(graph, maker.inputs[1]) if maker is not None else None
+    if number is not None and number.dtype.kind == "i" and number > 0:
+        yield [step.outputs[0].aval], {"divisor": int(number)}
+
+
 def powers(graph: Graph, step: Equation) -> Iterable[Proposal]:
     """Propose two arguments of the output's type."""
     yield [step.outputs[0].aval] * 2, {}
@@ -207,6 +216,17 @@ def attention(graph: Graph, step: Equation) -> Iterable[Proposal]:
     for a, b in (scores.inputs, scores.inputs[::-1]):
         arrays = [a.aval, b.aval, value.aval, number]
         yield (arrays if chosen is None else [*arrays, chosen.inputs[0].aval, number]), {}
+
+
+def gru_cell(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the input, state and weights of a GRU cell, whose biases are stacked."""
+    state = step.outputs[0].aval
+    blend = graph.nearest(step.inputs[-1], "tanh")
+    gates = [graph.nearest(blend.inputs[0], name) for name in ("split", "slice")] if blend is not None else []
+    products = [graph.nearest(s.inputs[0], "dot_general") for s in gates if s is not None]
+    if len(state.shape) == 2 and len(products) == 2 and None not in products:
+        (x, kernel), (_, recurrent) = ([v.aval for v in s.inputs] for s in products if s is not None)
+        yield [x, state, kernel, recurrent, aval((2, kernel.shape[-1]), kernel.dtype)], {}
 
 
 def lstm_cell(graph: Graph, step: Equation) -> Iterable[Proposal]:

@@ -97,6 +97,24 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: Any) -> Any:
     return x * scale + (-mean * scale + beta)
 
 
+def remainder(x: Any, *, divisor: int) -> Any:
+    """Compute the remainder of division by a positive number, rounded down."""
+    return jnp.remainder(x, jnp.full(x.shape, divisor, x.dtype))
+
+
+def gru_cell(x: Any, hidden: Any, kernel: Any, recurrent_kernel: Any, bias: Any) -> Any:
+    """Compute a GRU cell as Keras does, with slices of the recurrent gates."""
+    units = hidden.shape[-1]
+    shape = (*x.shape[:-1], 3 * units)
+    bias, recurrent_bias = (jnp.broadcast_to(jnp.squeeze(b, 0), shape) for b in jnp.split(bias, 2, axis=0))
+    z, r, h = jnp.split(x @ kernel + bias, 3, axis=-1)
+    inner = hidden @ recurrent_kernel + recurrent_bias
+    slices = (lax.slice(inner, (0, i * units), (x.shape[0], (i + 1) * units)) for i in range(3))
+    recurrent_z, recurrent_r, recurrent_h = slices
+    z, r = jax.nn.sigmoid(z + recurrent_z), jax.nn.sigmoid(r + recurrent_r)
+    return z * hidden + (1.0 - z) * jnp.tanh(h + r * recurrent_h)
+
+
 def standardize(x: Any, epsilon: Any, *, axis: Any = -1) -> Any:
     """Normalize to mean 0 and variance 1.
 

@@ -69,6 +69,14 @@ _LOCAL = (
     Idiom("constants", "Arithmetic on numbers is computed.", local_rules.FOLDED, local_rules.constants),
     Idiom("selection", "A selection by a constant is the selected operand.", ("select_n",), local_rules.selection),
     Idiom("neutral", "x & True and x | False are x.", ("and", "or"), local_rules.neutral),
+    Idiom("truth", "x != False is x.", ("ne",), local_rules.truth),
+    Idiom("zero", "x + 0 is x but for -0.", ("add",), local_rules.zero),
+    Idiom(
+        "dropout",
+        "TensorFlow scales by 1 / (1 - rate) where its number is at least the rate.",
+        ("select_n",),
+        local_rules.dropout,
+    ),
     Idiom("one", "1 x is x.", ("mul",), local_rules.one),
     Idiom("square", "x x is the square of x; the derivative is t x + t x.", ("mul",), local_rules.square),
     Idiom("triangle", "Sums of ones count from 1; integers have no derivative.", ("ge",), local_rules.triangle),
@@ -82,6 +90,7 @@ _LOCAL = (
     Idiom(
         "reshapes", "A reshape of a reshape is one.", ("reshape", "squeeze", "expand_dims"), local_rules.merge_reshapes
     ),
+    Idiom("reverse", "Reversing an axis twice leaves it as it is.", ("rev",), local_rules.reverse_twice),
     Idiom(
         "keepdims",
         "A reduction and the insertion of the reduced axes is a reduction with keepdims=True.",
@@ -217,6 +226,15 @@ _FUNCTIONS = (
         needs="rsqrt",
     ),
     Candidate("_batch_norm", _SAME, helpers._batch_norm, ("add",), proposals.channels, ("epsilon",), needs="rsqrt"),
+    Candidate(
+        "remainder",
+        _SAME,
+        references.remainder,
+        ("select_n",),
+        proposals.divided,
+        emit=custom_rules.remainder,
+        needs="rem",
+    ),
     Candidate("jnp.take_along_axis", _SAME, jnp.take_along_axis, ("gather",), proposals.taken_along),
     Candidate("jax.vmap(_take)", _SAME, jax.vmap(helpers._take), ("gather",), proposals.taken_of_each),
     Candidate("_take", _SAME, helpers._take, ("gather",), proposals.taken_or_zero),
@@ -224,6 +242,9 @@ _FUNCTIONS = (
     Candidate("_conv_transpose", _SAME, helpers._conv_transpose, ("conv_general_dilated",), proposals.conv_transpose),
     Candidate("_max_pool", _SAME, helpers._max_pool, ("reduce_window_max",), proposals.pool),
     Candidate("_attention", _SAME, helpers._attention, ("einsum",), proposals.attention),
+    Candidate(
+        "_gru_cell", "Slices are those of split.", references.gru_cell, ("add",), proposals.gru_cell, needs="tanh"
+    ),
     Candidate("_lstm_cell", _SAME, helpers._lstm_cell, ("mul",), proposals.lstm_cell, needs="split"),
 )
 

@@ -6,7 +6,7 @@ import ast
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..templates import Def, For, Marks, Part, Ref, Stmt, parts_of
@@ -46,12 +46,38 @@ def fold(nodes: Sequence[Any], marks: Marks, short: Collection[int] = ()) -> lis
                 dataclasses.replace(node, body=fold(node.body, marks, short)) if isinstance(node, Def) else node
             )
             continue
-        node = _folded(node, pending, found, width)
+        node = _returned(node, found, uses) or _folded(node, pending, found, width)
         found.append(node)
         value = _single(node)
         if value is not None and not node.kept and uses[value] == 2 and assigned[value] == 1:
             pending[value] = len(found) - 1, node.parts[2:] if node.parts[1] == " = " else _after_equals(node.parts)
     return [node for node in found if node is not None]
+
+
+def _returned(node: Stmt, found: list[Any], uses: Mapping[int, int]) -> Stmt | None:
+    """Return ``return f(x)`` for ``a, b = f(x)`` and ``return a, b``; else None.
+
+    Args:
+      node: the second statement.
+      found: statements before it; the first one is removed.
+      uses: how often each value is mentioned.
+    """
+    before = next((n for n in reversed(found) if n is not None), None)
+    if (
+        not isinstance(before, Stmt)
+        or before.kept
+        or len(before.targets) < 2
+        or any(uses[t] > 2 for t in before.targets)
+    ):
+        return None
+    head = [piece for target in before.targets for piece in (Ref(target), ", ")][:-1]
+    count = len(head)
+    if node.parts != ("return ", *head) or list(before.parts[:count]) != head:
+        return None
+    found.remove(before)
+    return dataclasses.replace(
+        node, parts=_merged(("return ", str(before.parts[count]).removeprefix(" = "), *before.parts[count + 1 :]))
+    )
 
 
 def _single(node: Stmt) -> int | None:

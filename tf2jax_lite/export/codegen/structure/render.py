@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -216,6 +217,10 @@ def _renamed(nodes: Sequence[Any], alias: Mapping[int, int]) -> list[Any]:
     return found
 
 
+_UNUSED = re.compile(r"\(_(?:, _)+\)(?=.* = )")
+"""A tuple of results that are all unused."""
+
+
 def _text(parts: Sequence[Part], names: Mapping[int, str]) -> str:
     return "".join(names[p.id] if isinstance(p, Ref) else str(p) for p in parts)
 
@@ -224,7 +229,7 @@ def _write(nodes: Sequence[Any], names: Mapping[int, str], indent: int, comments
     pad = " " * indent
     for node in nodes:
         if isinstance(node, Stmt):
-            text = without_defaults(_text(node.parts, names))
+            text = _UNUSED.sub("_", without_defaults(_text(node.parts, names)))
             lines.extend(statement(text, indent, node.comment if comments else ""))
         elif isinstance(node, For):
             lines.extend(loop(_text(node.head.parts, names), indent))

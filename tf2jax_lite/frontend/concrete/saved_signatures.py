@@ -6,19 +6,21 @@ from the checkpoint's files. Other models are restored by TensorFlow.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tf2jax_lite.calling.imported_function import ImportedFunction
-from tf2jax_lite.frontend.concrete import concrete_function
-from tf2jax_lite.frontend.concrete.variable_values import is_numeric
+from tf2jax_lite.frontend.graphdef import functions
+from tf2jax_lite.frontend.saved import meta_graph, saved_model
+from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint, Key
+from tf2jax_lite.frontend.saved.object_graph import checkpointed
+from tf2jax_lite.frontend.saved.ref_variables import VARIABLE_OPS
 from tf2jax_lite.support.errors import InvalidModelError
 
-from . import meta_graph, saved_model
-from .checkpoint_reader import Checkpoint, Key
-from .object_graph import checkpointed
-from .ref_variables import VARIABLE_OPS
+from . import concrete_function
+from .variable_values import is_numeric
 
 Loader = Callable[[str], ImportedFunction]
 
@@ -41,27 +43,28 @@ def signature_loader(
     Raises:
       InvalidModelError: the model cannot be read, or has no such MetaGraph.
     """
-    proto = saved_model.meta_graph(path, tags)
+    model = saved_model.SavedModel(path, tags)
+    proto = model.meta_graph
     if meta_graph.is_tf1(proto):
         values = meta_graph.variable_values(path, proto, initializer, stored=stored)
-        return lambda name: meta_graph.load_signature(path, proto, name, values)
-    return _Restored(path, tags, proto, stored)
+        library = functools.cache(lambda: functions.load_library(proto.graph_def.library))
+        return lambda name: meta_graph.load_signature(path, proto, name, values, library)
+    return _Restored(model, stored)
 
 
 class _Restored:
     """Imports signatures of a model that TensorFlow has loaded."""
 
-    def __init__(self, path: str | os.PathLike[str], tags: Sequence[str] | str | None, proto: Any, stored: bool):
-        self._path = path
-        self._tags = tags
-        found = _without_checkpoint(path, tags, proto, stored) if _holds_variables_only(proto) else None
-        self._model, self._values = found or (saved_model.load(path, tags), None)
+    def __init__(self, model: saved_model.SavedModel, stored: bool):
+        self._model = model
+        found = _without_checkpoint(model, stored) if _holds_variables_only(model.meta_graph) else None
+        self._restored, self._values = found or (model.load(), None)
 
     def __call__(self, name: str) -> ImportedFunction:
-        function = saved_model.signature(self._model, name, self._path)
+        function = saved_model.signature(self._restored, name, self._model.path)
         if self._values is not None and any(id(v.handle) not in self._values for v in function.graph.variables):
-            self._model, self._values = saved_model.load(self._path, self._tags), None
-            function = saved_model.signature(self._model, name, self._path)
+            self._restored, self._values = self._model.load(), None
+            function = saved_model.signature(self._restored, name, self._model.path)
         return concrete_function.load_concrete(function, name=name, values=self._values)
 
 
@@ -78,9 +81,7 @@ def _is_variable(node: Any) -> bool:
     return node.WhichOneof("kind") == "variable" and set(node.saveable_objects) <= {"VARIABLE_VALUE"}
 
 
-def _without_checkpoint(
-    path: str | os.PathLike[str], tags: Sequence[str] | str | None, proto: Any, stored: bool
-) -> tuple[Any, _Values] | None:
+def _without_checkpoint(model: saved_model.SavedModel, stored: bool) -> tuple[Any, _Values] | None:
     """Load a model without its checkpoint.
 
     Returns:
@@ -88,22 +89,21 @@ def _without_checkpoint(
     """
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-    prefix = os.path.join(path, "variables", "variables")
-    checkpoint = Checkpoint(prefix) if os.path.exists(f"{prefix}.index") else None
+    checkpoint = model.checkpoint
     written = None if checkpoint is None else checkpoint.object_graph()
     if checkpoint is None or written is None:
         return None
     try:
-        model = saved_model.load(path, tags, checkpoint=False)
+        restored = model.load(checkpoint=False)
     except InvalidModelError:  # TensorFlow runs initializers of resources, which may read variables
         return None
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(written)
     keys = {
         id(item.handle): (key, "")
-        for item, key in checkpointed(graph, model)
+        for item, key in checkpointed(graph, restored)
         if hasattr(item, "handle") and (key, "") in checkpoint and is_numeric(item.dtype)
     }
-    return model, _Values(checkpoint, keys, stored)
+    return restored, _Values(checkpoint, keys, stored)
 
 
 class _Values(Mapping[int, Any]):

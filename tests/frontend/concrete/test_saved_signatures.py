@@ -12,7 +12,8 @@ import tf2jax_lite
 from tests._support import invoke
 from tf2jax_lite.errors import InvalidModelError
 from tf2jax_lite.export import params_file
-from tf2jax_lite.frontend.saved import saved_model, signatures
+from tf2jax_lite.frontend.concrete import saved_signatures
+from tf2jax_lite.frontend.saved import saved_model
 from tf2jax_lite.pipeline.convert import signature_converter
 from tf2jax_lite.pipeline.model_files import convert_file
 from tf2jax_lite.support.stored_array import StoredArray
@@ -77,15 +78,15 @@ def test_tensorflow_restores_only_what_it_must(kind, tmp_path, monkeypatch):
     expected = model(tf.ones([1, 2])).numpy()
     tf.saved_model.save(model, str(tmp_path / "m"), signatures=model.__call__)
     loads = []
-    load = saved_model.load
+    load = saved_model.SavedModel.load
 
-    def recorded(path, tags, *, checkpoint=True):
-        loads.append((checkpoint, load(path, tags, checkpoint=checkpoint)))
+    def recorded(model, *, checkpoint=True):
+        loads.append((checkpoint, load(model, checkpoint=checkpoint)))
         return loads[-1][1]
 
-    monkeypatch.setattr(saved_model, "load", recorded)
+    monkeypatch.setattr(saved_model.SavedModel, "load", recorded)
     if kind == "mutable table":
-        loader = signatures.signature_loader(tmp_path / "m", None, lambda graph, name: None)
+        loader = saved_signatures.signature_loader(tmp_path / "m", None, lambda graph, name: None)
         assert loader._values is None and [checkpoint for checkpoint, _ in loads] == [True]
         return
     fn, params = signature_converter(tmp_path / "m", stored=True)("serving_default")
@@ -120,7 +121,7 @@ def test_values_stream_from_the_checkpoint_to_the_artifact(tmp_path):
     """Memory does not grow with the variables."""
     count = 6 << 20
     saved = tf.train.Checkpoint(a=tf.Variable(tf.range(count, dtype=tf.float32)), b=tf.Variable([1.0]))
-    checkpoint = signatures.Checkpoint(saved.write(str(tmp_path / "point")))
+    checkpoint = saved_signatures.Checkpoint(saved.write(str(tmp_path / "point")))
     values = {name: checkpoint.stored((f"{name}/.ATTRIBUTES/VARIABLE_VALUE", "")) for name in "ab"}
     tracemalloc.start()
     try:

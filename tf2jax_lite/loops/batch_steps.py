@@ -13,14 +13,7 @@ from jax import lax
 from tf2jax_lite.jaxprs.compat import Var, bind
 from tf2jax_lite.jaxprs.evaluate import evaluate_equations
 
-# The primitives of index arithmetic in numpy: jax.numpy counts a negative index from the end.
-_INDEX_ARITHMETIC = {
-    lax.add_p: np.add,
-    lax.sub_p: np.subtract,
-    lax.mul_p: np.multiply,
-    lax.lt_p: np.less,
-    lax.select_n_p: lambda which, no, yes: np.where(which, yes, no),
-}
+from .induction import Access, consecutive, fold_index, is_static
 
 
 def batch_equations(eqns: Sequence[Any], constants: Mapping[Any, Any], xs: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -64,22 +57,6 @@ def _batched_call(closed: Any, operands: Sequence[Any], axes: Sequence[int | Non
     return [found[v] for v in outputs] if all(isinstance(v, Var) and v in found for v in outputs) else None
 
 
-def fold_index(eqn: Any, operands: Sequence[Any]) -> list[Any] | None:
-    """Evaluate index arithmetic on static operands in numpy; None for other equations.
-
-    JAX would compile a program for each.
-    """
-    function = _INDEX_ARITHMETIC.get(eqn.primitive)
-    if function is None or any(v.aval.shape for v in eqn.invars) or not all(map(is_static, operands)):
-        return None
-    return [np.asarray(function(*operands), eqn.outvars[0].aval.dtype)]
-
-
-def is_static(value: Any) -> bool:
-    """Return whether a value is static: known while tracing."""
-    return isinstance(value, (np.ndarray, np.generic, int, float))
-
-
 def _folded_if_static(fn: Callable[..., Any], operands: Sequence[Any]) -> Any:
     """Call a function, at once for static operands: indices stay static."""
     if all(map(is_static, operands)):
@@ -96,38 +73,32 @@ def _slices_in_order(eqn: Any, operands: Sequence[Any], axes: Sequence[int | Non
     if eqn.primitive is not lax.dynamic_slice_p or axes[0] == 0:
         return None
     operand, *starts = operands
-    sizes, varying = eqn.params["slice_sizes"], [d for d, axis in enumerate(axes[1:]) if axis == 0]
+    varying = [d for d, axis in enumerate(axes[1:]) if axis == 0]
     if len(varying) != 1 or not all(isinstance(s, (np.ndarray, np.generic, int)) for s in starts):
         return None
-    (dim,), indices = varying, np.asarray(starts[varying[0]])
-    order = consecutive(indices, operand.shape[dim])
-    if sizes[dim] != 1 or order is None:
+    access = consecutive(np.asarray(starts[varying[0]]), varying[0], operand.shape)
+    if eqn.params["slice_sizes"][varying[0]] != 1 or access is None:
         return None
-    first, step = order
-    count = len(indices)
-    for d, size in enumerate(sizes):
-        start = first if d == dim else min(max(int(starts[d]), 0), operand.shape[d] - size)
-        stop = start + (count if d == dim else size)
-        if stop - start != operand.shape[d]:
-            operand = lax.slice_in_dim(operand, start, stop, axis=d)
-    operand = jnp.moveaxis(operand, dim, 0)
-    return [jnp.expand_dims(operand if step > 0 else lax.rev(operand, (0,)), dim + 1)]
+    elements = read_elements(operand, starts, eqn.params["slice_sizes"], access, len(starts[varying[0]]))
+    return [jnp.expand_dims(elements, varying[0] + 1)]
 
 
-def consecutive(indices: np.ndarray, size: Any) -> tuple[int, int] | None:
-    """Return consecutive indices' minimum and step, 1 or -1; None if they are not.
+def read_elements(stack: Any, starts: Sequence[Any], sizes: Sequence[Any], access: Access, trips: Any) -> Any:
+    """Return the slices of a stack in all iterations, without the indexed axis.
 
     Args:
-      indices: one for each iteration.
-      size: of the dimension that they index; all have to be in range.
+      stack: the array.
+      starts: the slices' first indices, integers where a slice is not the whole axis.
+      sizes: their shape.
+      access: the axis with an index for each iteration.
+      trips: the number of iterations.
     """
-    count = len(indices)
-    for step in (1, -1):
-        first = int(indices[::step][0])
-        if (
-            isinstance(size, int)
-            and 0 <= first <= size - count
-            and np.array_equal(indices[::step], np.arange(first, first + count))
-        ):
-            return first, step
-    return None
+    axis, shape = access.axis, stack.shape
+    for d, size in enumerate(sizes):
+        count = trips if d == axis else size
+        if count == shape[d]:
+            continue
+        start = access.first if d == axis else min(max(int(starts[d]), 0), shape[d] - size)
+        stack = lax.slice_in_dim(stack, start, start + count, axis=d)
+    stack = jnp.moveaxis(stack, axis, 0)
+    return stack if access.step > 0 else lax.rev(stack, (0,))

@@ -224,7 +224,7 @@ def test_invalid_arguments_raise():
     for call, said in (
         (lambda: quantized_op("QuantizedMatMul")(x, x, -one, one, -one, one), "two matrices"),
         (lambda: quantized_op("QuantizedMatMul")(x, x.T, np.ones(2, F), one, -one, one), "min_a must be a scalar"),
-        (lambda: quantized_op("QuantizedMul")(x, x, -one, one, -one, one, Toutput=np.int16), "qint32 only"),
+        (lambda: tf2jax.ops.registry.lookup("QuantizedMul").check({"Toutput": np.int16}, {}), "qint32 only"),
         (
             lambda: quantized_op("QuantizedBiasAdd")(x, x[0, :2], -one, one, -one, one, out_type=np.int32),
             "does not fit",

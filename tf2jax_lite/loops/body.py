@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, Var, jaxpr_as_fun
 from tf2jax_lite.jaxprs.shard_map import axes_of
 
 Scan = Callable[[Callable[..., Any], list[Any], list[Any], int], tuple[Any, Any]]
 """Runs a loop as ``lax.scan`` does, given the body, the initial carry, the inputs and the number of iterations."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Deferred:
+    """A carried value in the first iteration that is made only if it is read.
+
+    Attributes:
+      aval: its abstract value.
+      make: returns it.
+    """
+
+    aval: Any
+    make: Callable[[], Any]
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Its shape."""
+        return self.aval.shape
+
+
+def value_of(value: Any) -> Any:
+    """Return a value, which is made if it is deferred."""
+    return value.make() if isinstance(value, Deferred) else value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +48,11 @@ class Body:
     Attributes:
       eqns: the equations of an iteration, in order.
       constants: the loop-invariant variables and their values.
-      carry: the carried variables and their values in the first iteration.
+      carry: the carried variables and their values in the first iteration, which may be `Deferred`.
       carry_out: for each carried variable the variable or literal that an iteration passes to the next.
       xs: an iteration's inputs and their values in all iterations, stacked along the first axis.
       ys: variables and literals that an iteration returns besides.
-      trips: the number of iterations.
+      trips: the number of iterations, an integer or a symbolic dimension.
       effects: the effects of the equations.
       debug_info: of the traced jaxpr.
       finish: returns what the original loop returns, given the last carry and the stacked ``ys`` of this one.
@@ -41,7 +65,7 @@ class Body:
     carry_out: Sequence[Any]
     xs: Mapping[Any, Any]
     ys: Sequence[Any]
-    trips: int
+    trips: Any
     effects: Any
     debug_info: Any
     finish: Callable[[list[Any], list[Any]], Any]
@@ -72,14 +96,14 @@ def run_loop(body: Body, scan: Scan = lax.scan) -> tuple[list[Any], list[Any]]:
         results = fn(*constants, *carry, *x)
         return results[: len(carry)], results[len(carry) :]
 
-    return scan(step, list(body.carry.values()), list(body.xs.values()), body.trips)
+    return scan(step, list(map(value_of, body.carry.values())), list(body.xs.values()), body.trips)
 
 
 def trace_body(
     step: Callable[..., Any],
     start: Any,
     xs: Any,
-    trips: int,
+    trips: Any,
     loop: Callable[[Body], tuple[list[Any], list[Any]]] = run_loop,
 ) -> Body | None:
     """Trace the body of a scan.
@@ -96,7 +120,7 @@ def trace_body(
       values vary between the devices of a mesh.
     """
     (carry, carry_tree), (inputs, xs_tree) = jax.tree.flatten(start), jax.tree.flatten(xs)
-    if trips < 2 or not all(isinstance(x, np.ndarray) for x in inputs):
+    if not all(isinstance(x, np.ndarray) for x in inputs):
         return None
     result: Any = None
 
@@ -108,7 +132,8 @@ def trace_body(
         return leaves
 
     slices = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in inputs]
-    closed = jax.make_jaxpr(flat)(*map(jax.typeof, carry), *slices)
+    avals = [v.aval if isinstance(v, Deferred) else jax.typeof(v) for v in carry]
+    closed = jax.make_jaxpr(flat)(*avals, *slices)
     jaxpr = closed.jaxpr
     if any(axes_of(v.aval) for e in jaxpr.eqns for v in e.outvars):  # `jax.shard_map` keeps account of all operands
         return None
@@ -125,3 +150,18 @@ def trace_body(
         finish=lambda carry, ys: jax.tree.unflatten(result, carry),
         loop=loop,
     )
+
+
+def variables(atoms: Iterable[Any]) -> list[Any]:
+    """Return the variables among variables and literals."""
+    return [v for v in atoms if isinstance(v, Var)]
+
+
+def reshaped(var: Any, result: Any) -> Any:
+    """Return the equation that reshapes a variable to another one."""
+    return _reshape(var.aval, tuple(result.aval.shape)).replace(invars=[var], outvars=[result])
+
+
+@functools.lru_cache(maxsize=64)
+def _reshape(aval: Any, shape: tuple[Any, ...]) -> Any:
+    return jax.make_jaxpr(lambda x: lax.reshape(x, shape))(aval).jaxpr.eqns[0]

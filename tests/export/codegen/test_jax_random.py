@@ -1,0 +1,58 @@
+"""Dropout draws JAX's random numbers of a key, in both backends of an artifact."""
+
+import jax
+import keras
+import numpy as np
+import pytest
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.pipeline.model_files import convert_keras_model
+
+RATE = 0.3
+X = np.ones((64, 32), np.float32)
+
+
+@pytest.fixture(scope="module")
+def functions():
+    inputs = keras.Input((32,))
+    hidden = keras.layers.Dropout(RATE, name="first")(inputs)
+    hidden = keras.layers.BatchNormalization(center=False, name="norm")(hidden)
+    return convert_keras_model(keras.Model(inputs, keras.layers.Dropout(RATE, name="second")(hidden)))
+
+
+def test_dropout_has_a_key(functions, tmp_path):
+    tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"])
+    text = (tmp_path / "out" / "model.py").read_text()
+    assert "jax.random.fold_in(rng, " in text and "philox" not in text and "seed" not in text
+    results = []
+    for backend in ("stablehlo", "source"):
+        fn, params = tf2jax.load(tmp_path / "out", "train", backend=backend)
+        assert fn.needs_key and not tf2jax.load(tmp_path / "out", "serving_default", backend=backend)[0].needs_key
+        found, after = fn(params, X, rng=jax.random.key(0))
+        assert not np.array_equal(found, fn(params, X, rng=jax.random.key(1))[0])
+        changed = {name for name in params if not np.array_equal(params[name], after[name])}
+        assert changed == {"norm/moving_mean", "norm/moving_variance"}
+        results.append(found)
+    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-5)
+    dropped = np.mean(np.asarray(results[0]) == 0)
+    assert abs(dropped - RATE) < 0.05  # 2,048 draws: 5 standard deviations
+
+
+def test_tensorflow_numbers_are_one_function(functions, tmp_path):
+    tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"], random="tensorflow")
+    text = (tmp_path / "out" / "model.py").read_text()
+    assert text.count("def _philox_uniform(") == 1 and "fold_in" not in text
+    fn, params = functions["train"]
+    expected, state = fn(params, X)
+    for backend in ("stablehlo", "source"):
+        loaded, held = tf2jax.load(tmp_path / "out", "train", backend=backend)
+        found, after = loaded(held, X)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        for name, value in state.items():
+            np.testing.assert_allclose(after[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_unknown_numbers_raise():
+    with pytest.raises(InputError, match="random is one of jax, tensorflow"):
+        tf2jax.export_functions({}, "out", random="numpy")

@@ -1,0 +1,191 @@
+"""Trace an artifact's edited source, and write StableHLO and metadata that fit it."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.params import flatten_params, nest_params
+from tf2jax_lite.calling.structures import OutputRef, map_structure
+from tf2jax_lite.jaxprs.compat import used_inputs
+from tf2jax_lite.support.errors import ExportError, InputError
+from tf2jax_lite.support.limits import reading
+from tf2jax_lite.values import static
+
+from .artifact import ExportReport, array_entries, is_independent
+from .atomic_dir import new_directory
+from .interface_json import decode, decode_interface
+from .load import import_source
+from .metadata import artifact_file, hashed_files, read_metadata, write_metadata
+from .nnx import as_function
+from .params_file import SHARD_BYTES, as_complex, read_tensors, write_tensors
+from .stablehlo_module import serialize
+from .stage import InputSpec, Staged
+
+
+def update_artifact(
+    path: str | Path,
+    params: Mapping[str, Any] | None = None,
+    *,
+    progress: Callable[[str], None] = lambda step: None,
+) -> ExportReport:
+    """Write an artifact again after its ``model.py`` was edited.
+
+    The source's functions are run, traced, for the shapes of the metadata. Their arguments and the structure of their
+    results have to be the same; computations, params, and shapes of results may differ.
+
+    Args:
+      path: the artifact, which is replaced when everything is written. Its source runs: only for source that you trust.
+      params: new params, nested or by name; those left out keep their values. Default: those of the artifact's files,
+        which may have been written anew.
+      progress: called with the name of each step as it begins.
+
+    Raises:
+      ExportError: the artifact has no source, it cannot be imported, or a function fails.
+    """
+    folder = Path(path)
+    with reading(str(folder), ExportError):
+        metadata = read_metadata(folder)
+        if metadata.get("source") is None:
+            raise ExportError(f"{folder} has no source to update")
+        if metadata.get("stacked"):
+            raise InputError(f"{folder} was written with --scan-layers, which update does not support")
+        arrays = _arrays(folder, metadata)
+    arrays.update(flatten_params(params or {}))
+    arrays = {name: np.asarray(value) for name, value in arrays.items()}
+    progress("import model.py")
+    module = import_source(artifact_file(folder, metadata, metadata["source"]))
+    signatures: dict[str, Any] = {}
+    modules: dict[str, bytes] = {}
+    warnings: list[str] = []
+    for name, entry in metadata["signatures"].items():
+        progress(f"trace {name}")
+        staged = _staged(name, entry, module, metadata, arrays)
+        inputs, outputs = array_entries(staged)
+        signatures[name] = {
+            **entry,
+            "inputs": inputs,
+            "outputs": outputs,
+            "variables": staged.variables,
+            "updates": staged.updates,
+            "rng": staged.rng,
+            "independent": is_independent(staged, None),
+        }
+        if entry["stablehlo"] is not None:
+            platforms = [p.strip() for p in metadata["options"].get("platforms", "cpu").split(",")]
+            progress(f"lower {name} for {', '.join(platforms)}")
+            modules[entry["stablehlo"]], problem, _ = serialize(staged, arrays, platforms)
+            signatures[name]["differentiable"] = not problem
+            warnings += [f"{name}: {problem}"] if problem else []
+    unused = {info["file"] for info in metadata["params"].values()} | modules.keys()
+    with new_directory(folder, overwrite=True) as work:
+        for name in metadata["files"].keys() - unused:
+            if not name.endswith(".mlir"):  # the text of the former StableHLO
+                shutil.copyfile(artifact_file(folder, metadata, name), work / name)
+        for name, content in modules.items():
+            (work / name).write_bytes(content)
+        progress("write params")
+        placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, work, shard_bytes=SHARD_BYTES)
+        changed = {
+            **metadata,
+            "signatures": signatures,
+            "params": {name: _param(metadata, name, value, placed[name]) for name, value in arrays.items()},
+            "warnings": warnings,
+            "files": hashed_files(work),
+        }
+        sizes = write_metadata(work, changed)
+    count = sum(value.size for name, value in arrays.items() if not changed["params"][name]["constant"])
+    return ExportReport(str(path), sizes, list(signatures), count, warnings)
+
+
+def _arrays(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all arrays of an artifact's params files, as they are now."""
+    found: dict[str, Any] = {}
+    for file in dict.fromkeys(info["file"] for info in metadata["params"].values()):
+        found.update(read_tensors(artifact_file(folder, metadata, file)))
+    known = metadata["params"]
+    return {name: as_complex(v, known[name]["dtype"]) if name in known else v for name, v in found.items()}
+
+
+def _param(metadata: Mapping[str, Any], name: str, value: np.ndarray, file: str) -> dict[str, Any]:
+    """Return the metadata of a param; a new one of floats is trainable."""
+    known = metadata["params"].get(name)
+    trainable = bool(jnp.issubdtype(value.dtype, jnp.inexact))
+    kept = known or {"trainable": trainable, "constant": False, "moving_statistic": False}
+    return {**kept, "shape": list(value.shape), "dtype": value.dtype.name, "file": file}
+
+
+def _staged(
+    name: str, entry: Mapping[str, Any], module: Any, metadata: Mapping[str, Any], arrays: Mapping[str, Any]
+) -> Staged:
+    """Trace a function of edited source."""
+    recorded, interface = entry["function"], decode_interface(entry.get("interface"))
+    arguments = [decode(a) for a in recorded["arguments"]]
+    written = getattr(module, recorded["name"], None)
+    if written is None:
+        raise ExportError(
+            f"model.py defines no {recorded['name']}, the function of {name!r}. Public functions keep names"
+        )
+    if metadata.get("framework") == "nnx":
+        written, rng = as_function(written, module.to_variables, entry["updates"]), bool(entry["rng"])
+    else:
+        rng = "rng" in inspect.signature(written).parameters
+    specs = [InputSpec(i["name"], np.dtype(i["dtype"]), tuple(i["shape"])) for i in entry["inputs"]]
+    updates: list[str] = []
+
+    def traced(variables: list[str]) -> Staged:
+        def function(given: list[Any], inputs: list[Any], key: list[Any]) -> Any:
+            before = dict(zip(variables, given, strict=True))
+            args = [map_structure(lambda x: inputs[x.index] if isinstance(x, OutputRef) else x, a) for a in arguments]
+            results, after = written(nest_params(before), *args, **({"rng": key[0]} if key else {}))
+            flat: dict[int, Any] = {}
+            _collect(interface, interface.outputs, results, flat)
+            changed = {n: v for n, v in flatten_params(after).items() if v is not before.get(n)}
+            updates[:] = changed
+            return [jnp.asarray(flat[i]) for i in sorted(flat)], [jnp.asarray(v) for v in changed.values()]
+
+        staged = Staged(None, variables, specs, rng, interface.outputs, [], updates, function)
+        structs = [jax.ShapeDtypeStruct(arrays[n].shape, static.canonical(arrays[n].dtype)) for n in variables]
+        key = [jax.eval_shape(lambda: jax.random.key(0))] if rng else []
+        try:
+            jaxpr, (results, _) = jax.make_jaxpr(function, return_shape=True)(structs, staged.arguments(), key)
+        except ExportError:
+            raise
+        except Exception as error:  # whatever the edited code raises
+            raise ExportError(f"model.py: {recorded['name']} fails: {type(error).__name__}: {error}") from error
+        return dataclasses.replace(staged, jaxpr=jaxpr, results=list(results), updates=list(updates))
+
+    staged = traced(list(arrays))
+    used = [*used_inputs(staged.jaxpr)[: len(arrays)]]
+    return traced([n for n, u in zip(arrays, used, strict=True) if u or n in staged.updates])
+
+
+def _collect(interface: Interface, structure: Any, results: Any, flat: dict[int, Any]) -> None:
+    """Add the results that stand where the structure has references, by number.
+
+    Raises:
+      ExportError: the results have another structure.
+    """
+    if isinstance(structure, OutputRef):
+        flat[structure.index] = results
+        return
+    keys: Any = ()
+    if isinstance(structure, Mapping):
+        keys = structure
+    elif isinstance(structure, list | tuple):
+        keys = range(len(structure))
+    for key in keys:
+        try:
+            inner = results[key]
+        except (KeyError, IndexError, TypeError) as error:
+            raise ExportError(f"model.py: {interface.name} returns no result {key!r}, which callers expect") from error
+        _collect(interface, structure[key], inner, flat)
