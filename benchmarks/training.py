@@ -132,8 +132,9 @@ def compare_with_flax(artifact: Path, size: str, rounds: int) -> list[Result]:
     import optax
 
     from tf2jax_lite.artifacts.model import trainable_model
+    from tf2jax_lite.learning.options import ModelOptions
 
-    subject = trainable_model(artifact, "sparse_categorical_crossentropy", from_logits=True)
+    subject = trainable_model(artifact, ModelOptions(loss="sparse_categorical_crossentropy", from_logits=True))
     (tokens,), model = subject.inputs, subject.model
     weights, batch = model.init(jax.random.key(0)), batch_of(EXAMPLES[size], tokens)
     flax, params = flax_model(size), flax_params(weights.trainable)
@@ -205,11 +206,12 @@ def measure_memory(artifact: Path, name: str, size: str) -> Result:
 
     from tf2jax_lite.artifacts.model import trainable_model
     from tf2jax_lite.finetuning.steps import StepOptions, initial_state, make_step
+    from tf2jax_lite.learning.options import ModelOptions
 
     options = dict(MEMORY[name])
     donates = options.pop("donate", True)
     loss = "sparse_categorical_crossentropy"
-    subject = trainable_model(artifact, loss, from_logits=True, backend="source")
+    subject = trainable_model(artifact, ModelOptions(loss=loss, from_logits=True, backend="source"))
     chosen, optimizer = StepOptions(**options), optax.adamw(1e-4)
     step: Any = make_step(subject.model, optimizer, chosen)
     step = step if donates else jax.jit(step.__wrapped__)

@@ -60,7 +60,7 @@ def test_convert_subclassed_keras_file_has_built_shapes(tmp_path, package):
     np.testing.assert_allclose(fn(params, x)[0], expected, rtol=1e-6)
 
     def shapes(function):
-        return {name: spec.shape for name, spec in function.fn.converted.interface.tensors().items()}
+        return {name: spec.shape for name, spec in function.converted.interface.tensors().items()}
 
     assert shapes(fn) == {"inputs/a": (None, 4), "inputs/b": (None, 3)}
     assert shapes(wide[0]) == {"inputs/a": (None, None, 4), "inputs/b": (None, None, 3)}

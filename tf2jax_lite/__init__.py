@@ -13,6 +13,7 @@ from .errors import MissingInputError, MissingLibraryError, Tf2JaxError
 from .support.config import get_config, override_config, set_names, update_config
 
 if TYPE_CHECKING:
+    from .artifacts.export_tf import export_to_tf
     from .calling.params import (
         Variable,
         VariableName,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from .export import export_functions, load
     from .export.hub import push_to_hub
     from .export.nnx import to_nnx
-    from .export.to_tensorflow import export_to_tf
     from .frontend.runtime.gpu_memory import hide_gpu_from_tensorflow
     from .ops.registry import override_op, register_op
     from .pipeline.convert import (
@@ -49,7 +49,7 @@ _LAZY = {
     "convert_graph_def": ".pipeline.convert",
     "convert_saved_model": ".pipeline.convert",
     "export_functions": ".export",
-    "export_to_tf": ".export.to_tensorflow",
+    "export_to_tf": ".artifacts.export_tf",
     "load": ".export",
     "push_to_hub": ".export.hub",
     "to_nnx": ".export.nnx",

@@ -37,7 +37,7 @@ TEXTS = [
     ("verify", "which bisect=False leaves out", "which --no-bisect leaves out"),
     ("verify", "only SavedModels take tags=", "only SavedModels take --tag"),
     ("finetune", "-1 to 2. They are named by ignore_label=.", "-1 to 2. They are named by --ignore-label."),
-    ("federate", "-1 to 2. They are named by ignore_label=.", "-1 to 2."),
+    ("federate", "-1 to 2. They are named by ignore_label=.", "-1 to 2. They are named by --ignore-label."),
     ("federate", "Use build_unweighted_fed_avg, or client_weighting='uniform'.", "Use --algorithm unweighted_fed_avg."),
     (
         "convert",

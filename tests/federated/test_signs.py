@@ -103,4 +103,4 @@ def test_scaffold_takes_its_aggregate_for_a_gradient():
     steps = [-(-len(c["y"]) // 4) for c in CLIENTS]
     controls = [tree(lambda y, k=k: -y / (k * LR), y) for y, k in zip(finals, steps, strict=True)]
     np.testing.assert_allclose(state.weights.trainable["w"], np.mean([y["w"] for y in finals], 0), atol=1e-5)
-    np.testing.assert_allclose(state.control["w"], np.mean([c["w"] for c in controls], 0), atol=1e-5)
+    np.testing.assert_allclose(state.finalizer["w"], np.mean([c["w"] for c in controls], 0), atol=1e-5)

@@ -23,6 +23,7 @@ from tf2jax_lite.finetuning import finetune
 from tf2jax_lite.finetuning.sharding import make_placement
 from tf2jax_lite.finetuning.steps import StepOptions, initial_state, make_step, state_shardings
 from tf2jax_lite.learning.losses import named_loss
+from tf2jax_lite.learning.options import ModelOptions
 from tf2jax_lite.learning.sources import create_model_from_fn
 
 BATCH, STEPS = 16, 20
@@ -60,7 +61,7 @@ def examples(specs, classes=4):
 
 def collectives(model, optimizer, data, place):
     """Return the compiled step's collectives, and the size of the largest all-gather."""
-    options = StepOptions(place.get("microbatches", 1))
+    options = StepOptions(microbatches=place.get("microbatches", 1))
     placement = make_placement(place["mesh"], place.get("sharding", "replicated"), place.get("shard", ()))
     weights = model.init(jax.random.key(0))
     shardings = state_shardings(weights, optimizer, options, placement)
@@ -76,7 +77,7 @@ def main(which):
     if which == "dense":
         model, specs = dense(), {"x": (np.float32, (12,))}
     else:
-        subject = trainable_model(which, "sparse_categorical_crossentropy", from_logits=True)
+        subject = trainable_model(which, ModelOptions(loss="sparse_categorical_crossentropy", from_logits=True))
         model = subject.model
         specs = {name: (dtype, subject.shapes[name][1:]) for name, dtype in subject.inputs.items()}
     data = examples(specs)

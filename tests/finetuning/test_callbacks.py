@@ -1,9 +1,7 @@
 """Records of trainings while they run, and options from a file."""
 
 import json
-import time
 
-import jax
 import numpy as np
 import optax
 import pytest
@@ -11,9 +9,10 @@ from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.cli.app import app
-from tf2jax_lite.errors import InputError
+from tf2jax_lite.errors import DataError, InputError
 from tf2jax_lite.finetuning import finetune
-from tf2jax_lite.finetuning.callbacks import Callback, JsonLines, Profile, TensorBoard, Throughput, product_rate
+from tf2jax_lite.finetuning.callbacks import Callback, Profile, Throughput
+from tf2jax_lite.learning.recorder import JsonLines, TensorBoard
 from tf2jax_lite.learning.sources import create_model_from_fn
 
 from .conftest import make_examples
@@ -51,7 +50,7 @@ def test_callbacks_see_steps_and_records(tmp_path):
     assert [json.loads(line) for line in lines] == records
     (events,) = (tmp_path / "events").iterdir()
     assert events.read_bytes().count(b"loss") == 2  # of two epochs
-    with pytest.raises(InputError, match="cannot be made"):
+    with pytest.raises(DataError, match="cannot be written"):
         JsonLines(tmp_path / "new" / "log.jsonl" / "x" / "y")
 
 
@@ -67,38 +66,6 @@ def test_throughput_leaves_the_first_step_out():
     trained(rates, Ask())
     assert [rate is None for rate in found] == [True, False, False] * 2
     assert all(rate > 0 for rate in found if rate is not None)
-
-
-def test_utilization_is_a_share_of_the_rate_of_products(monkeypatch):
-    """Predictions of 8 examples and the gradient take 2 * 8 * 3 operations each."""
-    monkeypatch.setattr("tf2jax_lite.finetuning.callbacks.product_rate", lambda devices, precision: 1e3)
-    rates, begins, found = Throughput("float32"), [], []
-
-    class Ask(Callback):
-        def on_begin(self, batch):
-            begins.append(batch)
-
-        def on_step(self, step, num_examples, state):
-            found.append(rates.utilization())
-
-    trained(rates, Ask())
-    (batch,) = begins
-    flops = batch.flops()
-    assert batch.num_examples == 8 and len(batch.devices) == 1 and 96 <= flops < 192
-    assert [share is None for share in found] == [True, False, False] * 2
-    monkeypatch.setattr(rates, "rate", lambda: 20.0)
-    assert rates.utilization() == pytest.approx(20 * flops / 8 / 1e3)
-
-
-@pytest.mark.default_cases("float32")
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_the_rate_of_a_product_is_that_of_numpy(precision):
-    """Both use the same cores; a loaded machine may slow one of them down."""
-    x = np.ones((1024, 1024), np.float32)
-    begin = time.perf_counter()
-    x @ x
-    seconds = time.perf_counter() - begin
-    assert 1e-3 < product_rate(jax.local_devices(), precision) / (2 * 1024**3 / seconds) < 1e3
 
 
 def test_a_profile_has_a_trace(tmp_path):

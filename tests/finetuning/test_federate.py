@@ -220,10 +220,10 @@ def test_server_optimizers_of_the_shell_are_the_papers(name, options, expected):
 
 @pytest.mark.default_cases(
     "change11-InputError-no server optimizer",
-    "change22-InputError-noise_multiplier is a finite number at least 0",
-    "change23-InputError-noise_multiplier is a finite number at least 0",
+    "change22-InputError-noise_multiplier .* of at least 0",
+    "change23-InputError-noise_multiplier .* of at least 0",
     "change29-InputError-bound",
-    "change32-InputError-rounds is 0 or more",
+    "change32-InputError-rounds is an integer of at least 0",
 )
 @pytest.mark.parametrize(
     ("change", "error", "says"),
@@ -234,7 +234,7 @@ def test_server_optimizers_of_the_shell_are_the_papers(name, options, expected):
         ({"client_optimizer": ""}, InputError, "no optimizer ''"),
         ({"server_optimizer": ""}, InputError, "no optimizer ''"),
         ({"server_tau": 0.1}, InputError, "tau goes with adagrad, adam, yogi; not with sgd"),
-        ({"server_optimizer": "adam", "server_tau": -0.1}, InputError, "tau is a finite number at least 0"),
+        ({"server_optimizer": "adam", "server_tau": -0.1}, InputError, "tau is a finite number of at least 0"),
         ({"server_optimizer": "yogi", "server_momentum": 0.9}, InputError, "goes with sgd, rmsprop; not 0.9, yogi"),
         ({"algorithm": "mime", "server_tau": 0.1}, InputError, "goes with adagrad"),
         ({"aggregator": "dp"}, InputError, "needs a noise multiplier"),
@@ -242,8 +242,8 @@ def test_server_optimizers_of_the_shell_are_the_papers(name, options, expected):
         ({"algorithm": "mime", "server_optimizer": "adam"}, InputError, "no server optimizer"),
         ({"algorithm": "scaffold", "client_optimizer": "adam"}, InputError, "step with sgd"),
         ({"algorithm": "scaffold", "client_decay": 0.9}, InputError, "client_decay does not go with scaffold"),
-        ({"client_decay": 0.0}, InputError, "client_decay is above 0"),
-        ({"client_decay": NAN}, InputError, "client_decay is above 0"),
+        ({"client_decay": 0.0}, InputError, "client_decay is a finite number above 0"),
+        ({"client_decay": NAN}, InputError, "client_decay is a finite number above 0"),
         ({"algorithm": "mime", "server_learning_rate": NAN}, InputError, "finite numbers above 0, not nan"),
         ({"algorithm": "scaffold", "server_learning_rate": -1.0}, InputError, "finite numbers above 0, not -1"),
         (
@@ -253,12 +253,20 @@ def test_server_optimizers_of_the_shell_are_the_papers(name, options, expected):
         ),
         ({"clip_norm": NAN}, InputError, "norm"),
         ({"zeroing_norm": NAN}, InputError, "norm"),
-        ({"aggregator": "dp", "noise_multiplier": NAN}, InputError, "noise_multiplier is a finite number at least 0"),
-        ({"aggregator": "dp", "noise_multiplier": -1.0}, InputError, "noise_multiplier is a finite number at least 0"),
+        (
+            {"aggregator": "dp", "noise_multiplier": NAN},
+            InputError,
+            "noise_multiplier .* of at least 0",
+        ),
+        (
+            {"aggregator": "dp", "noise_multiplier": -1.0},
+            InputError,
+            "noise_multiplier .* of at least 0",
+        ),
         (
             {"aggregator": "dp", "noise_multiplier": -1.0, "clip_norm": 1.0},
             InputError,
-            "noise_multiplier is a finite number at least 0",
+            "noise_multiplier .* of at least 0",
         ),
         ({"aggregator_options": {"bound": 1.0}}, InputError, "without an aggregator"),
         ({"aggregator": "krum", "aggregator_options": {"f": 1}}, InputError, "krum has no option 'f'; it has"),
@@ -276,7 +284,7 @@ def test_server_optimizers_of_the_shell_are_the_papers(name, options, expected):
         ({"aggregator": "secure", "aggregator_options": {"bound": -1.0}}, InputError, "bound"),
         ({"zeroing_norm": -1.0}, InputError, "norm"),
         ({"clients_per_round": 7}, DataError, "7 clients cannot be drawn from 6"),
-        ({"rounds": -1}, InputError, "rounds is 0 or more"),
+        ({"rounds": -1}, InputError, "rounds is an integer of at least 0"),
         ({"label": "target"}, InputError, "no targets 'target'"),
         ({"clients": InMemoryFederatedData({})}, DataError, "no client has any examples"),
         # After the first round the weights are still finite.

@@ -168,7 +168,7 @@ def test_interrupted_and_resumed_ends_with_the_same_bits(artifact, trained, tmp_
         ({"weight_decay": math.nan}, InputError, "not nan, adamw"),
         ({"checkpoint_dir": "x" * 300}, CheckpointError, "too long"),
         ({"checkpoint_dir": Path(__file__)}, CheckpointError, "exists"),  # before training, not at its first checkpoint
-        ({"epochs": -1}, InputError, "epochs is 0 or more"),
+        ({"epochs": -1}, InputError, "epochs is an integer of at least 0"),
         ({"seed": 2**63}, InputError, "seed is an integer"),
         ({"seed": 1.5}, InputError, "seed is an integer"),
         ({"train_signature": "nothing"}, Tf2JaxError, "nothing"),

@@ -114,7 +114,7 @@ AGNOSTIC = {"algorithm": "agnostic_fed_avg"}
 
 
 @pytest.mark.default_cases(
-    "change9-InputError-their rate 0 or more",
+    "change9-InputError-domain_learning_rate is a finite",
     "change10-DataError-client 0: .* from -1 to 6",
     "change12-InputError-without gaps; .* \\\\[0, 24\\\\]",
 )
@@ -129,8 +129,12 @@ AGNOSTIC = {"algorithm": "agnostic_fed_avg"}
         ({"proximal_strength": 0.1}, InputError, "proximal_strength goes with fed_prox"),
         ({**AGNOSTIC, "domain_key": "group"}, DataError, "client 0: no array 'group'"),
         ({**AGNOSTIC, "domain_key": "y"}, InputError, "'y' is an array that the model takes"),
-        ({**AGNOSTIC, "domain_window": 0}, InputError, "1 or more rounds"),
-        ({**AGNOSTIC, "domain_learning_rate": float("nan")}, InputError, "their rate 0 or more"),
+        ({**AGNOSTIC, "domain_window": 0}, InputError, "domain_window is an integer of at least 1"),
+        (
+            {**AGNOSTIC, "domain_learning_rate": float("nan")},
+            InputError,
+            "domain_learning_rate is a finite",
+        ),
         ({**AGNOSTIC, "clients": with_domains(np.arange(8) - 1)}, DataError, "client 0: .* from -1 to 6"),
         ({**AGNOSTIC, "clients": with_domains(np.ones(8))}, DataError, "integers from 0 .* float64"),
         ({**AGNOSTIC, "clients": with_domains(np.ones(8, int))}, InputError, r"without gaps; .* \[0, 24\]"),

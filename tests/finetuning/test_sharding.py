@@ -146,7 +146,10 @@ def test_the_average_is_that_of_numpy():
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"microbatches": 0}, "microbatches is an integer"), ({"ema_decay": 1.0}, "ema_decay is between 0 and 1")],
+    [
+        ({"microbatches": 0}, "microbatches is an integer"),
+        ({"ema_decay": 1.0}, "ema_decay .* above 0 and below 1"),
+    ],
 )
 def test_options_out_of_range(options, says):
     with pytest.raises(InputError, match=says):

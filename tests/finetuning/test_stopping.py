@@ -57,7 +57,7 @@ def test_training_ends_early_with_the_best_weights():
     [
         ({"patience": 0}, "patience is an integer of at least 1"),
         ({"monitor": "eval/accuracy"}, r"no metric 'eval/accuracy' to monitor; there are \['eval/loss', 'loss'\]"),
-        ({"checkpoint_steps": 0}, "checkpoint_steps is at least 1"),
+        ({"checkpoint_steps": 0}, "checkpoint_steps is an integer of at least 1"),
     ],
 )
 def test_options_out_of_range(options, says):

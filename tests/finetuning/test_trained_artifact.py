@@ -14,9 +14,12 @@ from tf2jax_lite.errors import ExportError, InputError, TrainingError
 from tf2jax_lite.export.atomic_dir import refuse_existing
 from tf2jax_lite.finetuning import History, finetune
 from tf2jax_lite.learning.optimizers import named_optimizer
+from tf2jax_lite.learning.options import ModelOptions
 from tf2jax_lite.learning.sources import create_model_from_fn
 
 from .conftest import make_examples
+
+SPARSE = "sparse_categorical_crossentropy"
 
 MODEL = create_model_from_fn({"w": np.ones((6, 3), np.float32)}, lambda p, b: b["x"] @ p["w"], "mse")
 IMAGES = TrainableModel(
@@ -78,10 +81,10 @@ def test_losses_of_users_see_further_arrays():
 
 @pytest.mark.full
 def test_classes_are_those_of_the_model(artifact):
-    subject = trainable_model(artifact, "sparse_categorical_crossentropy", sample=make_examples(4, 0))
+    subject = trainable_model(artifact, ModelOptions(loss=SPARSE), sample=make_examples(4, 0))
     assert subject.classes == {"y": 3}
     with pytest.raises(InputError, match=r"no param's name has 'hiden'; there are \["):
-        trainable_model(artifact, "sparse_categorical_crossentropy", freeze=["hiden"])
+        trainable_model(artifact, ModelOptions(loss=SPARSE, freeze=["hiden"]))
 
 
 @pytest.mark.default_cases("change2-1000000000000.0-lower the learning rate")

@@ -17,7 +17,8 @@ from tf2jax_lite.federated.algorithms.fed_avg import build_fed_opt, build_weight
 from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
 from tf2jax_lite.learning.checkpoints import CheckpointFile, Checkpoints
 from tf2jax_lite.learning.data import ClientDataset, ShuffleRepeatBatchHParams
-from tf2jax_lite.learning.loop import read_history, run_rounds
+from tf2jax_lite.learning.loop import run_rounds
+from tf2jax_lite.learning.recorder import read_history
 from tf2jax_lite.learning.sources import create_model_from_fn
 from tf2jax_lite.learning.states import state_arrays
 
@@ -97,7 +98,7 @@ def test_what_scaffold_keeps_by_client_is_resumed(tmp_path, store):
     found, resumed = run_rounds(
         process, clients, 4, key=jax.random.key(3), checkpoint_dir=store(tmp_path, identity={"algorithm": "scaffold"})
     )
-    assert list(found.client_controls) == list(whole.client_controls) and len(whole.client_controls) > 3
+    assert list(found.clients) == list(whole.clients) and len(whole.clients) > 3
     same = [jax.tree.map(np.asarray, state._replace(key=0)) for state in (found, whole)]
     jax.tree.map(np.testing.assert_array_equal, *same)
     assert resumed == history

@@ -18,6 +18,7 @@ from tf2jax_lite.export import export_functions
 from tf2jax_lite.finetuning import finetune
 from tf2jax_lite.learning.losses import check_probabilities
 from tf2jax_lite.learning.model import model_value_and_grad
+from tf2jax_lite.learning.options import ModelOptions
 from tf2jax_lite.pipeline.model_files import convert_keras_model
 
 NAME = "sparse_categorical_crossentropy"
@@ -158,7 +159,9 @@ def test_keras_models_and_artifacts(library, tmp_path):
                 fed.create_model_from_tf(net, loss if activation is None else NAME),
                 fed.create_model_from_artifact(out, loss, inputs=entry),
                 trainable_model(
-                    out, NAME, from_logits=activation is None, sample={entry: BATCH["x"], "y": BATCH["y"]}
+                    out,
+                    ModelOptions(loss=NAME, from_logits=activation is None),
+                    sample={entry: BATCH["x"], "y": BATCH["y"]},
                 ).model,
             ]
             for model in models:
@@ -175,12 +178,12 @@ def test_keras_models_and_artifacts(library, tmp_path):
                 with pytest.raises(InputError, match="takes probabilities"):
                     fed.evaluate_model(model, model.init(None), [batch])
             with pytest.warns(UserWarning, match="ends in"), pytest.raises(InputError, match="--from-logits"):
-                trainable_model(out, NAME, sample={entry: BATCH["x"], "y": BATCH["y"]})
+                trainable_model(out, ModelOptions(loss=NAME), sample={entry: BATCH["x"], "y": BATCH["y"]})
 
 
 @pytest.mark.full
 def test_trainable_model_warns_where_predictions_contradict(tmp_path):
     export_functions(convert_keras_model(dense(keras, "softmax")), tmp_path / "out", platforms=["cpu"])
     with pytest.warns(UserWarning, match="treated as logits, .* look like probabilities"):
-        subject = trainable_model(tmp_path / "out", NAME, sample=BATCH, from_logits=True)
+        subject = trainable_model(tmp_path / "out", ModelOptions(loss=NAME, from_logits=True), sample=BATCH)
     assert subject.from_logits

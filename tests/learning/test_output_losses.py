@@ -92,7 +92,7 @@ def test_a_users_own_loss(tmp_path, monkeypatch):
         ("binary_crossentropy", {"ignore_label": -1}, "ignore_label does not go with"),
         ("cosine", {"label_smoothing": 0.1}, "label_smoothing does not go with"),
         (SPARSE, {"label_smoothing": 1.0}, "at least 0 and below 1"),
-        (SPARSE, {"focal_gamma": -1.0}, "0 or more"),
+        (SPARSE, {"focal_gamma": -1.0}, "focal_gamma is a finite number of at least 0"),
         (SPARSE, {"class_weights": [-1.0]}, "finite numbers"),
         (SPARSE, {"class_weights": [1.0]}, "1 numbers for 4 classes"),
     ],

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import types
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +64,7 @@ def test_a_training_goes_on_after_a_checkpoint(kind, tmp_path):
         state, history = fed.run_rounds(process, clients(IDS[kind]), rounds, checkpoint_dir=store)
         states.append(state)
     whole, all_of_it = fed.run_rounds(process, clients(IDS[kind]), 2)
-    assert history == all_of_it and list(states[1].client_controls) == IDS[kind]
+    assert history == all_of_it and list(states[1].clients) == IDS[kind]
     jax.tree.map(np.testing.assert_array_equal, states[1].weights, whole.weights)
 
 
@@ -160,7 +161,9 @@ def test_records_have_vectors_and_clients_metrics_wherever_they_go(kind, tmp_pat
         fed.TensorBoardReleaseManager(tmp_path / "events"),
         dict.clear,  # a callback that changes its record
     ]
-    managers[3]._writer = type("Writer", (), {"add_scalars": lambda self, values, step: events.update(values)})()
+    managers[3]._writer = types.SimpleNamespace(
+        add_scalar=lambda tag, value, step: events.update({tag: value}), flush=lambda: None
+    )
     options = {"checkpoint_dir": fed.CheckpointFile(tmp_path / "store"), "checkpoint_every": 1}
     kept = model(confusion=fed.metrics.ConfusionMatrix(num_classes=2))
     for rounds in (1, 2):

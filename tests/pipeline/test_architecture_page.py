@@ -23,7 +23,7 @@ def test_steps_of_one_node_are_those_of_the_page():
     jax_fn, params = scope["jax_fn"], scope["params"]
     graph = graph_of(jax_fn)
     (node,) = [n for n in graph.main.nodes if n.op == "Conv2D"]
-    (step,) = [s for s in jax_fn.fn.converted.program.plan(graph.main).steps if s.node is node]
+    (step,) = [s for s in jax_fn.converted.program.plan(graph.main).steps if s.node is node]
     blocks = re.findall(r"^   ```\n(.*?)^   ```", text, re.MULTILINE | re.DOTALL)
     imported, planned, traced = (" ".join(block.split()) for block in blocks)
     assert imported == str(node)

@@ -50,7 +50,7 @@ def test_tensorflow_alone_keeps_graphs_with_custom_gradients(index):
 def test_weights_go_with_the_function(jit):
     model, spec = make(0)
     jax_fn, params = tf2jax.convert(model, spec)
-    refs = [weakref.ref(jax_fn), weakref.ref(jax_fn.fn.converted.program), weakref.ref(params["weights"])]
+    refs = [weakref.ref(jax_fn), weakref.ref(jax_fn.converted.program), weakref.ref(params["weights"])]
     result = (jax.jit(jax_fn) if jit else jax_fn)(params, X)
     del result, jax_fn, params, model
     assert collected(*refs) == [True] * 3
@@ -75,7 +75,7 @@ def test_weights_go_with_a_saved_model(tmp_path):
 @pytest.mark.full
 def test_constants_go_with_the_function():
     jax_fn = tf2jax.convert_functional(lambda x: x + tf.constant(np.ones((200, 200), np.float32)), X[:1, :1])
-    graph = jax_fn.fn.converted.program.graph
+    graph = jax_fn.converted.program.graph
     refs = [weakref.ref(graph), weakref.ref(jax_fn)]
     jax.jit(jax_fn)(X[:1, :1])
     del graph, jax_fn

@@ -17,7 +17,7 @@ WEIGHTS = RNG.normal(size=(64, 64)).astype(np.float32)
 
 def converted(function, *specs):
     jax_fn, params = tf2jax.convert(function, *specs)
-    return jax_fn.fn.converted, params
+    return jax_fn.converted, params
 
 
 def network(x):
@@ -98,4 +98,4 @@ def test_a_compiled_module_is_refused():
     path = Path(__file__).parent.parent.parent / "testdata" / "jax2tf_cnn"
     jax_fn, params = tf2jax.convert_saved_model(path)
     with pytest.raises(UnsupportedError, match="XlaCallModule"):
-        in_float64(jax_fn.fn.converted, params, [])
+        in_float64(jax_fn.converted, params, [])

@@ -1,11 +1,14 @@
-"""Commands on files: train artifacts, centrally and federated.
+"""Commands on files: convert, verify and train models, and write them back.
 
-Entries: `finetune.finetune_artifact` and `federate.federate_artifact`.
+Each command of the shell has a module of its name. Entries: `convert.convert_model`, `verify.verify_model`,
+`finetune.finetune_artifact`, `federate.federate_artifact`, `export_tf.export_to_tf`.
 
 Read in this order:
+  options: the options of the commands.
+  convert, verify, export_tf: a model's file to an artifact, both against TensorFlow, and back.
   model: an artifact as a model with a loss; checks of examples.
   finetune, federate: a training of an artifact, and the trained artifact.
   algorithms: federated algorithms, aggregators and domains by name.
 
-Must not import TensorFlow, the converter (`pipeline`, `frontend`, `lowering`) or `cli`.
+Must not import `cli`; `options`, `model`, `finetune`, `federate` and `algorithms` no TensorFlow and no converter.
 """

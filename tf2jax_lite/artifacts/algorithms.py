@@ -13,6 +13,7 @@ import numpy as np
 import optax
 
 from tf2jax_lite.federated import aggregators as agg
+from tf2jax_lite.federated.aggregators.base import NAMED
 from tf2jax_lite.federated.algorithms import agnostic, fed_avg, hyp_cluster, mime, scaffold
 from tf2jax_lite.federated.client_work import ClientOptimizer
 from tf2jax_lite.learning.data import FederatedData, ShuffleRepeatBatchHParams
@@ -161,49 +162,7 @@ _REFUSED = dict.fromkeys(
 _WITHOUT_SCHEDULE = ("mime", "mime_lite", "scaffold", "fed_sgd")
 
 
-def _codec(make: Callable[..., agg.Codec]) -> Callable[..., agg.Factory]:
-    """Return a function that makes an aggregator with compressed updates.
-
-    Its options are the codec's.
-    """
-
-    def compressed(**options: Any) -> agg.Factory:
-        return agg.CompressionFactory(make(**options))
-
-    compressed.__signature__ = inspect.signature(make)  # type: ignore[attr-defined]
-    return compressed
-
-
-def _secure(
-    bound: float = 1000.0,
-    weighted: bool = True,
-    modulus_bits: int = 32,
-    num_neighbors: int | None = None,
-    min_clients: int = 1,
-) -> agg.Factory:
-    value_sum = agg.SecureSumFactory(bound, modulus_bits, num_neighbors, min_clients)
-    return (agg.MeanFactory if weighted else agg.UnweightedMeanFactory)(value_sum)
-
-
-_AGGREGATORS: dict[str, Callable[..., agg.Factory]] = {
-    "mean": lambda: agg.MeanFactory(),
-    "unweighted_mean": lambda: agg.UnweightedMeanFactory(),
-    "robust": agg.robust_aggregator,
-    "compression": lambda zeroing=True, clipping=True, weighted=True: agg.compression_aggregator(
-        zeroing=zeroing, clipping=clipping, weighted=weighted
-    ),
-    "median": agg.CoordinateMedianFactory,
-    "trimmed_mean": agg.TrimmedMeanFactory,
-    "krum": agg.KrumFactory,
-    "geometric_median": agg.GeometricMedianFactory,
-    "secure": _secure,
-    "quantized": _codec(agg.UniformQuantizer),
-    "rotated": _codec(agg.RotatedUniformQuantizer),
-    "drive": _codec(agg.Drive),
-    "tern_grad": _codec(agg.TernGrad),
-    "top_k": _codec(agg.TopK),
-}
-AGGREGATORS = (*_AGGREGATORS, "dp")
+AGGREGATORS = (*NAMED, "dp")
 _BOOLS = {"true": True, "false": False}
 
 
@@ -251,7 +210,7 @@ def named_aggregator(
             fixed = functools.partial(private.gaussian_fixed, noise_multiplier, clients_per_round, clip_norm)
             found = _made(name, fixed, given)
     elif name is not None:
-        found = _made(name, _AGGREGATORS[name], given)
+        found = _made(name, NAMED[name], given)
     if clip_norm is not None and name != "dp":
         found = agg.ClippingFactory(clip_norm, found or agg.MeanFactory())
     return found if zeroing_norm is None else agg.ZeroingFactory(zeroing_norm, found or agg.MeanFactory())

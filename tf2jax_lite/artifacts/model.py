@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,20 +17,23 @@ import numpy as np
 from tf2jax_lite.calling.integers import fit_integers
 from tf2jax_lite.calling.params import VariableName
 from tf2jax_lite.export.load import call_with_arrays, flat_results, load
+from tf2jax_lite.export.loaded_function import LoadedFunction
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.predictions import UNKNOWN
 from tf2jax_lite.learning.data import InMemory
 from tf2jax_lite.learning.losses import (
-    LossOptions,
     OutputLoss,
+    TrainLoss,
     are_probabilities,
     options_by_output,
     parse_output_losses,
     training_loss,
     weighted_sum,
 )
+from tf2jax_lite.learning.metrics import Metric
 from tf2jax_lite.learning.model import Model, check_predictions
 from tf2jax_lite.learning.named_metrics import default_metrics, metrics_by_output, named_metrics, of_output
+from tf2jax_lite.learning.options import LossOptions, ModelOptions
 from tf2jax_lite.learning.sources import create_model_from_converted
 from tf2jax_lite.support.errors import InputError
 
@@ -170,137 +172,153 @@ def _in_shape(array: np.ndarray, shape: Sequence[Any] | None, name: str) -> np.n
     raise InputError(f"{name} has shape {list(array.shape)}; the model takes [{len(array)}{wanted and ', ' + wanted}].")
 
 
+class _Task(NamedTuple):
+    """The training of one output.
+
+    Attributes:
+      loss: its loss, and the factor of that in the sum.
+      options: of the loss.
+      metrics: their names; none for those that go with the loss.
+    """
+
+    loss: OutputLoss
+    options: LossOptions
+    metrics: Sequence[str]
+
+    def train_loss(self, from_logits: bool) -> TrainLoss:
+        return training_loss(self.loss.loss, self.options, from_logits=from_logits, label=self.loss.output)
+
+    def metrics_by_name(self, from_logits: bool) -> Mapping[str, Metric]:
+        described = self.loss.loss, from_logits, self.loss.output, self.options.ignore_label
+        return named_metrics(self.metrics, *described) if self.metrics else default_metrics(*described)
+
+
+def _tasks(options: ModelOptions) -> dict[str, _Task]:
+    """Return tasks by output; a single one has the name of its targets.
+
+    Raises:
+      InputError: a loss, one of its options or a metric does not exist, or they do not go together.
+    """
+    losses, given = parse_output_losses(options.output_losses, options.output_weights), options.part(LossOptions)
+    if losses:
+        own, metrics = options_by_output(losses, given), metrics_by_output(options.metrics, losses)
+        tasks = {loss.output: _Task(loss, own[loss.output], metrics[loss.output]) for loss in losses}
+    else:
+        tasks = {options.label: _Task(OutputLoss(options.label, options.loss, 1.0), given, options.metrics)}
+    for task in tasks.values():
+        task.train_loss(False)
+        named_metrics(task.metrics, task.loss.loss, False, task.loss.output)
+    return tasks
+
+
 def trainable_model(
     path: str | Path,
-    loss: str,
+    options: ModelOptions,
     *,
     sample: Mapping[str, Any] | None = None,
     beside: Sequence[str] = (),
-    from_logits: bool = False,
-    label: str = "y",
-    output: str | None = None,
-    train_signature: str | None = None,
-    eval_signature: str | None = None,
-    freeze: Sequence[str] = (),
-    metrics: Sequence[str] = (),
-    label_smoothing: float = 0.0,
-    class_weights: Sequence[float] = (),
-    focal_gamma: float = 0.0,
-    ignore_label: int | None = None,
-    output_losses: Sequence[str] = (),
-    output_weights: Sequence[str] = (),
-    backend: str = "stablehlo",
 ) -> TrainableModel:
     """Return an artifact as a trainable model.
 
     Args:
       path: the artifact's directory.
-      loss: a name, or ``module:function``; see `training_loss`.
+      options: the loss, the functions in both modes, the params that train.
       sample: some examples, to check that the loss takes the predictions, and the number of classes.
       beside: names of arrays of the sample that are not inputs.
-      from_logits: whether predictions are logits; for cross entropies, they are probabilities otherwise, as in Keras.
-      label: the targets' name in the data.
-      output: the name of the result that is the prediction; optional if there is one result.
-      train_signature: the function in training mode; default: ``train`` if there is one, else ``eval_signature``.
-      eval_signature: the function in evaluation mode; default: as in `tf2jax_lite.load`.
-      freeze: regular expressions; params whose names match one do not train.
-      metrics: names of metrics, see `named_metrics`; by default those that go with the loss.
-      label_smoothing: see `LossOptions`, as for class_weights, focal_gamma and ignore_label.
-      class_weights: see `LossOptions`.
-      focal_gamma: see `LossOptions`.
-      ignore_label: see `LossOptions`.
-      output_losses: the losses of several outputs, ``NAME=LOSS``, in place of ``loss``, ``output`` and ``label``: the
-        targets of an output have its name, and so have its metrics.
-      output_weights: their factors in the sum of losses, ``NAME=FACTOR``.
-      backend: "stablehlo" or "source"; see `tf2jax_lite.load`.
 
     Raises:
       ExportError: the artifact is damaged.
       InputError: it has no derivative, or an option does not fit it.
     """
-    folder = Path(path)
-    given_options = LossOptions(label_smoothing, tuple(class_weights), focal_gamma, ignore_label)
-    several = parse_output_losses(output_losses, output_weights)
-    # Of one output, its name in the artifact is optional, and that of its targets is `label`.
-    tasks = {task.output: task for task in several} or {label: OutputLoss(label, loss, 1.0)}
-    loss_options = options_by_output(several, given_options) if several else {label: given_options}
-    found_metrics = metrics_by_output(metrics, several) if several else {label: metrics}
-    for name, task in tasks.items():  # refuses options before loading
-        training_loss(task.loss, loss_options[name], from_logits=False, label=name)
-        named_metrics(found_metrics[name], task.loss, False, name)
+    folder, tasks = Path(path), _tasks(options)  # before loading
+    several, label, from_logits = bool(options.output_losses), options.label, options.from_logits
     entries = read_metadata(folder)["signatures"]
-    names = [n for n in entries if n != (train_signature or "train")] or list(entries)
-    evaluated = eval_signature or (names[0] if len(names) == 1 else "serving_default")
-    trained = train_signature or ("train" if "train" in entries else evaluated)
-    evaluate = load(folder, evaluated, backend=backend)
-    train = evaluate if trained == evaluated else load(folder, trained, backend=backend, verify_hashes=False)
-    entry = entries[trained]
-    if backend == "stablehlo" and not entry.get("differentiable", True):
-        raise InputError(f"{folder}: the function {trained!r} has no derivative in StableHLO; try backend='source'.")
+    trained, evaluated = _modes(entries, options)
     inputs = {i["name"]: np.dtype(i["dtype"]) for i in entries[evaluated]["inputs"]}
+    pairs = _loaded(folder, entries, trained, evaluated, options)
     for name in tasks:
         if name in inputs:
             raise InputError(f"{folder}: {name!r} is an input of the model; name the targets otherwise (label=).")
-    missing = [i["name"] for i in entry["inputs"] if i["name"] not in inputs]
+    missing = [i["name"] for i in entries[trained]["inputs"] if i["name"] not in inputs]
     if missing:
         raise InputError(f"{folder}: {trained!r} takes {missing}, which {evaluated!r} does not.")
-    by_name = functools.partial(_by_name, output=output, outputs=tuple(tasks) if several else ())
-
-    losses = {
-        name: training_loss(task.loss, loss_options[name], from_logits=from_logits, label=name)
-        for name, task in tasks.items()
-    }
-    found = {}
-    for name, task in tasks.items():
-        described = task.loss, from_logits, name, loss_options[name].ignore_label
-        found[name] = named_metrics(found_metrics[name], *described) if metrics else default_metrics(*described)
-    pairs = [(by_name(fn), _frozen(params, freeze)) for fn, params in (train, evaluate)]
+    outputs = tuple(tasks) if several else ()
+    losses = {name: task.train_loss(from_logits) for name, task in tasks.items()}
+    metrics = {name: task.metrics_by_name(from_logits) for name, task in tasks.items()}
+    training, evaluation = (
+        (_by_name(fn, options.output, outputs), _frozen(params, options.freeze)) for fn, params in pairs
+    )
     model = create_model_from_converted(
-        pairs[0],
-        pairs[1],
-        weighted_sum(losses, {name: task.weight for name, task in tasks.items()}) if several else losses[label],
-        {k: v for name in tasks for k, v in of_output(found[name], name).items()} if several else found[label],
+        training,
+        evaluation,
+        weighted_sum(losses, {name: task.loss.weight for name, task in tasks.items()}) if several else losses[label],
+        {k: v for name in tasks for k, v in of_output(metrics[name], name).items()} if several else metrics[label],
         inputs=lambda batch: {name: batch[name] for name in inputs},
-        written=list(entry.get("updates", ())),
+        written=list(entries[trained].get("updates", ())),
     )
     if not jax.tree.leaves(model.init(jax.random.key(0)).trainable):
         raise InputError(f"{folder}: no param trains.")
-    shapes = {i["name"]: i.get("shape") for i in entries[evaluated]["inputs"]}
     trainable = TrainableModel(
         model,
         inputs,
         label,
         from_logits,
         (trained, evaluated),
-        shapes,
-        ignore_label=ignore_label,
-        outputs=tuple(tasks) if several else (),
-        keeps_all=any(":" in task.loss for task in tasks.values()),
+        {i["name"]: i.get("shape") for i in entries[evaluated]["inputs"]},
+        ignore_label=options.ignore_label,
+        outputs=outputs,
+        keeps_all=any(":" in task.loss.loss for task in tasks.values()),
     )
-    entropies = {name: t.loss for name, t in tasks.items() if "crossentropy" in t.loss and ":" not in t.loss}
+    entropies = {n: t.loss.loss for n, t in tasks.items() if "crossentropy" in t.loss.loss and ":" not in t.loss.loss}
     if sample is None or not entropies:
         return trainable
     examples = trainable.examples(InMemory(sample).first(256), "the examples", beside)
-    weights, batch = model.init(jax.random.key(0)), {n: examples[n] for n in inputs}
+    return dataclasses.replace(trainable, classes=_classes(trainable, entropies, examples))
+
+
+def _modes(entries: Mapping[str, Any], options: ModelOptions) -> tuple[str, str]:
+    """Return the names of the functions in training and in evaluation mode."""
+    names = [n for n in entries if n != (options.train_signature or "train")] or list(entries)
+    evaluated = options.eval_signature or (names[0] if len(names) == 1 else "serving_default")
+    return options.train_signature or ("train" if "train" in entries else evaluated), evaluated
+
+
+def _loaded(
+    folder: Path, entries: Mapping[str, Any], trained: str, evaluated: str, options: ModelOptions
+) -> list[tuple[LoadedFunction, Mapping[str, Any]]]:
+    """Return the functions in training and in evaluation mode, with their params."""
+    evaluation = load(folder, evaluated, backend=options.backend)
+    training = evaluation
+    if trained != evaluated:
+        training = load(folder, trained, backend=options.backend, verify_hashes=False)
+    if options.backend == "stablehlo" and not entries[trained].get("differentiable", True):
+        raise InputError(f"{folder}: the function {trained!r} has no derivative in StableHLO; try backend='source'.")
+    return [training, evaluation]
+
+
+def _classes(trainable: TrainableModel, entropies: Mapping[str, str], examples: Mapping[str, Any]) -> dict[str, int]:
+    """Check predictions, and return the classes of each loss of class indices."""
+    model = trainable.model
+    weights, batch = model.init(jax.random.key(0)), {n: examples[n] for n in trainable.inputs}
     if not len(examples[trainable.targets[0]]):
-        return trainable
+        return {}
     check_predictions(model, weights, batch)
     predicted = model.apply_for_eval(weights, batch)
     classes = {}
     for name, kind in entropies.items():
-        predictions = predicted[name] if several else predicted
+        predictions = predicted[name] if trainable.outputs else predicted
         if kind.startswith("sparse") and predictions.ndim:
             classes[name] = predictions.shape[-1]
-        if from_logits and are_probabilities(predictions, kind):
+        if trainable.from_logits and are_probabilities(predictions, kind):
             warnings.warn(
                 f"{kind}: predictions are treated as logits, as requested, but those of the first examples look like "
                 "probabilities.",
-                stacklevel=2,
+                stacklevel=3,
             )
-    return dataclasses.replace(trainable, classes=classes)
+    return classes
 
 
-def _by_name(fn: Any, output: str | None, outputs: Sequence[str]) -> Any:
+def _by_name(fn: LoadedFunction, output: str | None, outputs: Sequence[str]) -> LoadedFunction:
     """Return a function of arrays by name to the prediction and updated params.
 
     Args:
@@ -329,14 +347,8 @@ def _by_name(fn: Any, output: str | None, outputs: Sequence[str]) -> Any:
         return (chosen(flat_results(results)), added), updated
 
     kinds = {} if fn.kinds is None else flat_results(fn.kinds)
-    call.needs_key = fn.needs_key  # type: ignore[attr-defined]
-    call.training, call.independent = fn.training, fn.independent  # type: ignore[attr-defined]
-    call.kinds = (  # type: ignore[attr-defined]
-        {name: kinds.get(name, UNKNOWN) for name in outputs}
-        if outputs
-        else kinds.get(output or next(iter(kinds), ""), UNKNOWN)
-    )
-    return call
+    chosen_kinds = {name: kinds.get(name, UNKNOWN) for name in outputs}
+    return dataclasses.replace(fn, call=call, kinds=chosen_kinds or kinds.get(output or next(iter(kinds), ""), UNKNOWN))
 
 
 def _frozen(params: Mapping[str, Any], freeze: Sequence[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -75,3 +76,30 @@ def match_arrays(
                 del left[name]
                 break
     return chosen, list(left)
+
+
+def match_names(params: Iterable[str], variables: Iterable[str]) -> dict[str, str]:
+    """Return the variables of a model by an artifact's params, matched by name.
+
+    Keras numbers unnamed objects (a Dropout's ``seed_generator_1``) per process: names that differ only in numbers are
+    matched by order.
+    """
+    ours, theirs = set(params), set(variables)
+    names = {name: name for name in ours & theirs}
+    left, free = _by_bare_name(ours - theirs), _by_bare_name(theirs - ours)
+    for bare, group in left.items():
+        if len(group) == len(free.get(bare, ())):
+            names.update(zip(group, free[bare], strict=True))
+    return names
+
+
+def _by_bare_name(names: Iterable[str]) -> dict[str, list[str]]:
+    """Group names by text without number suffix, each in the numbers' order."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(re.sub(r"_\d+(?=/|$)", "", name), []).append(name)
+
+    def numbers(name: str) -> list[int]:
+        return [int(n or 0) for n in re.findall(r"[^/]*?(?:_(\d+))?(?:/|$)", name)]
+
+    return {bare: sorted(group, key=numbers) for bare, group in found.items()}

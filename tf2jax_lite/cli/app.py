@@ -11,10 +11,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from tf2jax_lite.support.text import size_text
+
 from . import convert as _convert  # noqa: F401  (registers its commands)
 from . import doctor as _doctor  # noqa: F401  (registers its command)
+from . import export_tf as _export_tf  # noqa: F401  (registers its command)
+from . import federate as _federate  # noqa: F401  (registers its command)
 from . import finetune as _finetune  # noqa: F401  (registers its commands)
-from . import train as _train  # noqa: F401  (registers its commands)
 from . import verify as _verify  # noqa: F401  (registers its command)
 from .advice import for_shell
 from .quiet import import_tensorflow, quiet_stderr
@@ -31,7 +34,6 @@ from .shared import (
     limits,
     print_json,
     shape_text,
-    size_text,
     styled,
 )
 

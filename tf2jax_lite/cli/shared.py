@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -16,28 +16,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from tf2jax_lite.support.text import printable, size_text
+from tf2jax_lite.support.text import printable
 from tf2jax_lite.version import installed_version
-
-__all__ = [
-    "GRAPHS",
-    "Import",
-    "Json",
-    "MaxConstantBytes",
-    "MaxInputBytes",
-    "MaxNodes",
-    "SplitHost",
-    "Tag",
-    "Trust",
-    "app",
-    "console",
-    "limits",
-    "print_json",
-    "shape_text",
-    "size_text",
-    "steps",
-    "styled",
-]
 
 app = typer.Typer(
     name="tf2jax-lite",
@@ -96,6 +76,7 @@ SplitHost = Annotated[
     bool,
     typer.Option("--split-host", help="Leave strings, decoders and tables in front of the model in TensorFlow."),
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Tag = Annotated[list[str] | None, typer.Option("--tag", help="Tag of the MetaGraph; repeat for several.")]
 
@@ -176,9 +157,9 @@ def steps(show: bool) -> Iterator[tuple[Callable[[str], None], dict[str, float]]
 def limits(
     max_nodes: int | None = None,
     max_constant_bytes: int | None = None,
-    trust: list[str] | None = None,
+    trust: Sequence[str] | None = None,
     max_input_bytes: int | None = None,
-    modules: list[str] | None = None,
+    modules: Sequence[str] | None = None,
 ) -> Iterator[None]:
     """Override the limits of model and input sizes, and which parts are trusted."""
     from tf2jax_lite.support.config import override_config

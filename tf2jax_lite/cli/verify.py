@@ -8,19 +8,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from tf2jax_lite.artifacts.options import VerifyOptions
+
 from .child import report_step
+from .options import command
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
-    GRAPHS,
-    Import,
     Json,
-    MaxConstantBytes,
-    MaxInputBytes,
-    MaxNodes,
-    SplitHost,
-    Tag,
-    Trust,
-    app,
     console,
     limits,
     print_json,
@@ -29,11 +23,10 @@ from .shared import (
     styled,
 )
 
-__all__: list[str] = []
 
-
-@app.command()
+@command(VerifyOptions)
 def verify(
+    options: VerifyOptions,
     model: Annotated[
         Path,
         typer.Argument(metavar="MODEL", help="A SavedModel directory, a .keras, .h5, frozen .pb or TF1 .meta file."),
@@ -44,53 +37,6 @@ def verify(
             metavar="[OUT]", help="An artifact of the model; with --source, its source is run, too.", show_default=False
         ),
     ] = None,
-    signature: Annotated[
-        list[str] | None, typer.Option("--signature", help="Only this one; repeat for several.")
-    ] = None,
-    tag: Tag = None,
-    inputs: Annotated[Path | None, typer.Option("--inputs", help="An .npz with arrays by input name.")] = None,
-    seed: Annotated[
-        list[int] | None, typer.Option("--seed", help="Seed of drawn inputs (0); repeat for several.")
-    ] = None,
-    batch_size: Annotated[
-        list[int] | None,
-        typer.Option("--batch-size", min=0, help="For unknown first dimensions (1 and 3); repeat for several."),
-    ] = None,
-    rtol: Annotated[float | None, typer.Option(min=0, help="Tolerance on the relative error.")] = None,
-    grad: Annotated[bool, typer.Option("--grad", help="Compare gradients with GradientTape's.")] = False,
-    train: Annotated[
-        bool, typer.Option("--train", help="Compare variables after a call; Keras files also in training mode.")
-    ] = False,
-    bisect: Annotated[
-        bool | None,
-        typer.Option(
-            "--bisect/--no-bisect", help="Look for the first differing nodes; by default if something differs."
-        ),
-    ] = None,
-    repro: Annotated[
-        Path | None, typer.Option("--repro", metavar="DIR", help="Write a script for the first differing node.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Write an HTML page.")] = None,
-    node_data: Annotated[
-        Path | None,
-        typer.Option("--node-data", metavar="DIR", help="Write each node's error and time, for Model Explorer."),
-    ] = None,
-    graph_inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", help="Of a .pb or .meta, a tensor that becomes an argument.", rich_help_panel=GRAPHS),
-    ] = None,
-    graph_outputs: Annotated[
-        list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.", rich_help_panel=GRAPHS)
-    ] = None,
-    split_host: SplitHost = False,
-    source: Annotated[
-        bool, typer.Option("--source", help="Of OUT, run model.py as well: for artifacts that you trust.")
-    ] = False,
-    max_nodes: MaxNodes = None,
-    max_constant_bytes: MaxConstantBytes = None,
-    max_input_bytes: MaxInputBytes = None,
-    trust: Trust = None,
-    modules: Import = None,
     as_json: Json = False,
 ) -> None:
     """Run each signature in TensorFlow and in JAX, and compare.
@@ -98,48 +44,26 @@ def verify(
     The exit code is 1 if they differ.
     """
     import_tensorflow()
-    from tf2jax_lite.support.errors import InputError
+    from tf2jax_lite.artifacts.verify import verify_model
     from tf2jax_lite.support.extras import require_device
-    from tf2jax_lite.support.npz import read_npz
-    from tf2jax_lite.verification import verify as verify_model
 
     require_device()
-    if source and artifact is None:
-        raise InputError("--source runs the code of an artifact, but OUT is missing")
-    held = limits(max_nodes, max_constant_bytes, trust, max_input_bytes, modules)
+    held = limits(
+        options.max_nodes, options.max_constant_bytes, options.trust, options.max_input_bytes, options.modules
+    )
     with held, steps(not as_json) as (step, _), quiet_stderr():
 
         def progress(text: str) -> None:
             report_step(text)
             step(text)
 
-        arrays = None if inputs is None else read_npz(inputs)
-        result = verify_model(
-            model,
-            artifact,
-            signatures=signature,
-            tags=tag,
-            inputs=arrays,
-            seeds=seed or (0,),
-            batch_sizes=batch_size or (1, 3),
-            grad=grad,
-            train=train,
-            rtol=rtol,
-            bisect=bisect,
-            repro=repro,
-            report=report,
-            node_data=node_data,
-            backends=("stablehlo", "source") if source else ("stablehlo",),
-            split_host=split_host,
-            ends=(graph_inputs, graph_outputs),
-            progress=progress,
-        )
+        result = verify_model(model, artifact, options, progress)
     if as_json:
         print_json(result.as_json())
     else:
         _print(result)
-        if report is not None:
-            console.print(f"report: {report}", highlight=False, soft_wrap=True)
+        if options.report is not None:
+            console.print(f"report: {options.report}", highlight=False, soft_wrap=True)
     if not result.ok:
         raise typer.Exit(1)
 

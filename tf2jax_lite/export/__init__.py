@@ -11,12 +11,11 @@ Read in this order:
   load, execution: the reader; one run with a check of memory; program_cache keeps compiled programs.
   edited: an artifact whose source was edited, traced again.
   update, bundle, atomic_dir: copies with trained params, several artifacts, directories that appear atomically.
-  to_tensorflow: params back into a TensorFlow model.
   hub: artifacts on the Hugging Face Hub.
   predictions: whether results are probabilities or logits.
   nnx: functions as `flax.nnx` modules.
 
-Only `to_tensorflow` imports TensorFlow, inside of functions. Must not import `verification`, `cli` or `finetuning`.
+Must not import TensorFlow, `verification`, `cli` or the trainers.
 """
 
 import importlib

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_argum
 from tf2jax_lite.jaxprs.independence import Examples, examples_of_results
 from tf2jax_lite.pipeline.converted_function import AnnotatedFunction, ConvertedFunction
 from tf2jax_lite.support.errors import ExportError, InputError, LoweringError, Tf2JaxError, UnsupportedError
+from tf2jax_lite.support.export_options import ExportOptions
 from tf2jax_lite.support.extras import require_device
+from tf2jax_lite.support.options import takes
 from tf2jax_lite.support.stored_array import StoredArray
 from tf2jax_lite.support.text import size_text
 
@@ -60,6 +62,7 @@ class ExportReport:
     warnings: list[str]
 
 
+@takes(ExportOptions)
 def export_functions(
     functions: Mapping[str, tuple[AnnotatedFunction, Mapping[str, Any]]],
     path: str | Path,
@@ -69,17 +72,11 @@ def export_functions(
     dtype: Any = None,
     title: str = "",
     options: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
     stablehlo: bool = True,
-    mlir: bool = False,
-    checkpoint: bool = False,
     shard_bytes: int = SHARD_BYTES,
-    shape_comments: bool = False,
-    scan_layers: bool = False,
-    framework: str = "jax",
-    random: str = "jax",
     left_out: dict[str, Exception] | None = None,
     progress: Callable[[str], None] = lambda step: None,
+    **formats: Any,
 ) -> ExportReport:
     """Write converted functions as an artifact.
 
@@ -93,20 +90,13 @@ def export_functions(
       dtype: floating dtype to which floating params are converted (``bfloat16``), and in which the functions compute.
       title: first line of the source's docstring.
       options: recorded in the metadata.
-      overwrite: replace an existing artifact.
       stablehlo: write StableHLO, too.
-      mlir: write StableHLO as text, too (``model.mlir``), for people and viewers such as Model Explorer.
-      checkpoint: write params as an Orbax checkpoint, too (``checkpoint/``; needs the extra ``checkpoint``).
       shard_bytes: maximum size of a params file.
-      shape_comments: write shapes behind all lines of the source, not only in docstrings.
-      scan_layers: run repeated layers of one shape by `jax.lax.scan` over stacked params, in source and StableHLO.
-        Gradients compile faster. `load` and the source's ``load_params`` stack the params; functions take both forms.
-      framework: of the source: ``"jax"`` for functions of params, ``"nnx"`` for `flax.nnx` modules.
-      random: how numbers of Keras's seeds are drawn, as in dropout: ``"jax"`` by `jax.random` of the key that a call
-        passes as ``rng``, with TensorFlow's distributions; ``"tensorflow"`` by TensorFlow's generator and bits.
       left_out: errors of functions that could not be converted, which become warnings; those that cannot be traced are
         added, as long as others can.
       progress: called with the name of each step as it begins.
+      **formats: of `ExportOptions`. With ``scan_layers``, `load` and the source's ``load_params`` stack the params of
+        equal layers; functions take both forms.
 
     Raises:
       ExportError: a function can be written neither as StableHLO nor as source, or ``path`` cannot be written.
@@ -117,65 +107,39 @@ def export_functions(
       >>> functions = {"predict": tf2jax.convert(model, tf.TensorSpec([None, 3]))}
       >>> report = tf2jax.export_functions(functions, "OUT", platforms=["cpu"])
     """
-    if mlir and not stablehlo:
+    chosen = ExportOptions(**formats)
+    if chosen.mlir and not stablehlo:
         raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")
     platforms = _platforms(platforms)
-    check_framework(framework, scan_layers=scan_layers)
-    check_random(random)
-    loose = dtype is not None
+    check_framework(chosen.framework, scan_layers=chosen.scan_layers)
+    check_random(chosen.random)
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
-    params = _merged(functions)
-    if dtype is not None:
-        params = {name: _cast(value, np.dtype(dtype)) for name, value in params.items()}
+    params, loose = _chosen_params(functions, dtype), dtype is not None
     require_device()
-    warnings: list[str] = []
-    with new_directory(Path(path), overwrite=overwrite) as folder:
+    with new_directory(Path(path), overwrite=chosen.overwrite) as folder:
         traced = _traced(functions, given, params, dtype, left_out, progress)
         functions = {name: functions[name] for name in traced}
         params = {name: value for name, value in params.items() if any(name in own for _, own in functions.values())}
-        warnings += [_LEFT_OUT.format(name, str(error).rstrip(".")) for name, error in (left_out or {}).items()]
-        entries, signatures, problems = {}, {}, []
-        names = codegen.Names()
-        identifiers = {name: names.new(name, "model") for name in functions}
-        public = codegen.class_names(identifiers) if framework == "nnx" else identifiers
-        for name, staged in traced.items():
-            fn = functions[name][0]
-            converted = converted_function(fn)
-            try:
-                entries[name] = entry(name, converted, staged, public[name], framework=framework)
-            except Tf2JaxError:  # a Python callback, which StableHLO cannot hold either
-                raise
-            except Exception as error:  # an artifact without source is useful, too
-                problems.append(f"{name}: {type(error).__name__}: {error}")
-            signatures[name] = _signature(converted, staged)
-            signatures[name]["independent"] = is_independent(staged, fn.training)
-            if fn.training is not None:
-                signatures[name]["training"] = dataclasses.asdict(fn.training)
-            if restrictions := staged.restrictions():
-                warnings.append(f"{name}: only for sizes where {' and '.join(restrictions)}")
+        warnings = [_LEFT_OUT.format(name, str(error).rstrip(".")) for name, error in (left_out or {}).items()]
+        identifiers = _identifiers(functions)
+        public = codegen.class_names(identifiers) if chosen.framework == "nnx" else identifiers
+        entries, signatures, problems = _functions_of_source(functions, traced, public, chosen.framework, warnings)
         progress("write source")
         statistics = {name for found in entries.values() for name in found.statistics if not _trains(name, params)}
-        layout: dict[str, Any] = {"shape_comments": shape_comments, "scan_layers": scan_layers, "random": random}
-        if framework == "nnx":
-            layout["writer"] = codegen.classes_writer({n: _kind(n, params, statistics) for n in map(str, params)})
+        layout = _layout(chosen, params, statistics)
         constants, problems = _write_source(folder / _SOURCE, entries, title, signatures, problems, layout)
         arrays = {**params, **constants}
         described = _params_entries(params, arrays, statistics)
         module, stacks = {}, {}
         drawn = [name for name, found in entries.items() if len(found.updates) < len(traced[name].updates)]
-        if (scan_layers or (drawn and framework == "jax")) and not problems:
+        if (chosen.scan_layers or (drawn and chosen.framework == "jax")) and not problems:
             module = run_source((folder / _SOURCE).read_text("utf-8"))
-            if (
-                scan_layers
-                and "stack_layers" in module
-                and all(returns_all(traced[name], found) for name, found in entries.items())
-            ):
-                stacks = find_stacks(module["stack_layers"], described)
+            stacks = _stacks_of_source(module, traced, entries, described) if chosen.scan_layers else {}
         held = jax.eval_shape(lambda given: stacked(given, stacks), params) if stacks else params
         for name in drawn:
             signatures[name]["random"] = "jax"
         for name, staged in traced.items():
-            if module and (scan_layers or name in drawn) and returns_all(staged, entries[name]):
+            if module and (chosen.scan_layers or name in drawn) and returns_all(staged, entries[name]):
                 staged = from_source(staged, entries[name], module[entries[name].name], constants, stacks)
                 for key in ("variables", "updates"):
                     signatures[name][key] = [str(v) for v in getattr(staged, key)]
@@ -184,21 +148,19 @@ def export_functions(
                 progress(f"lower {name} for {', '.join(platforms)}")
                 file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
                 again = functools.partial(stage, converted_function(functions[name][0]), params=params, loose=loose)
-                warnings += _write_stablehlo(file, name, staged, held, platforms, signatures[name], again, mlir=mlir)
+                warnings += _write_stablehlo(
+                    file, name, staged, held, platforms, signatures[name], again, mlir=chosen.mlir
+                )
         warnings += [f"no source: {problem}" for problem in problems]
-        lost = [name for name, found in signatures.items() if problems and found["stablehlo"] is None]
-        if lost:
-            raise ExportError(f"there would be no way to run {', '.join(map(repr, lost))}: {'; '.join(warnings)}")
+        if problems:
+            _check_runnable(signatures, warnings)
         size = size_text(sum(v.nbytes for v in arrays.values()))
         progress(f"write params ({size})")
         placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, folder, shard_bytes=shard_bytes)
         metadata = {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "versions": {name: importlib.metadata.version(name) for name in ("jax", "numpy")},
+            **_format(),
             "source": None if problems else _SOURCE,
-            "framework": framework,
-            "nested_params": True,
+            "framework": chosen.framework,
             "signatures": signatures,
             "params": {name: {**info, "file": placed[name]} for name, info in described.items()},
             "stacked": stacks,
@@ -206,12 +168,91 @@ def export_functions(
             "warnings": warnings,
             "files": hashed_files(folder),
         }
-        if checkpoint:
+        if chosen.checkpoint:
             progress(f"write checkpoint ({size})")
             write_checkpoint(arrays, folder / "checkpoint")
         sizes = write_metadata(folder, metadata)
     count = sum(int(np.prod(np.shape(v), dtype=np.int64)) for v in params.values())
     return ExportReport(str(path), sizes, list(functions), count, warnings)
+
+
+def _identifiers(functions: Iterable[str]) -> dict[str, str]:
+    names = codegen.Names()
+    return {name: names.new(name, "model") for name in functions}
+
+
+def _layout(chosen: ExportOptions, params: Mapping[str, Any], statistics: Collection[str]) -> dict[str, Any]:
+    """Return the options of the source's writer."""
+    layout: dict[str, Any] = {"shape_comments": chosen.shape_comments, "scan_layers": chosen.scan_layers}
+    layout["random"] = chosen.random
+    if chosen.framework == "nnx":
+        layout["writer"] = codegen.classes_writer({n: _kind(n, params, statistics) for n in map(str, params)})
+    return layout
+
+
+def _check_runnable(signatures: Mapping[str, Mapping[str, Any]], warnings: Sequence[str]) -> None:
+    """Raise `ExportError` for functions without StableHLO where there is no source."""
+    lost = [name for name, found in signatures.items() if found["stablehlo"] is None]
+    if lost:
+        raise ExportError(f"there would be no way to run {', '.join(map(repr, lost))}: {'; '.join(warnings)}")
+
+
+def _format() -> dict[str, Any]:
+    """Return the format of an artifact's metadata, and the libraries that wrote it."""
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "versions": {name: importlib.metadata.version(name) for name in ("jax", "numpy")},
+        "nested_params": True,
+    }
+
+
+def _chosen_params(functions: Mapping[str, tuple[AnnotatedFunction, Mapping[str, Any]]], dtype: Any) -> dict[str, Any]:
+    """Return the params of all functions by name, in a floating dtype if one is given."""
+    params = _merged(functions)
+    return params if dtype is None else {name: _cast(value, np.dtype(dtype)) for name, value in params.items()}
+
+
+def _functions_of_source(
+    functions: Mapping[str, tuple[AnnotatedFunction, Any]],
+    traced: Mapping[str, Staged],
+    public: Mapping[str, str],
+    framework: str,
+    warnings: list[str],
+) -> tuple[dict[str, codegen.Entry], dict[str, dict[str, Any]], list[str]]:
+    """Return functions of the source, their metadata, and why there is no source.
+
+    Warnings of restricted sizes are added to ``warnings``.
+    """
+    entries, signatures, problems = {}, {}, []
+    for name, staged in traced.items():
+        fn = functions[name][0]
+        converted = converted_function(fn)
+        try:
+            entries[name] = entry(name, converted, staged, public[name], framework=framework)
+        except Tf2JaxError:  # a Python callback, which StableHLO cannot hold either
+            raise
+        except Exception as error:  # an artifact without source is useful, too
+            problems.append(f"{name}: {type(error).__name__}: {error}")
+        signatures[name] = _signature(converted, staged)
+        signatures[name]["independent"] = is_independent(staged, fn.training)
+        if fn.training is not None:
+            signatures[name]["training"] = dataclasses.asdict(fn.training)
+        if restrictions := staged.restrictions():
+            warnings.append(f"{name}: only for sizes where {' and '.join(restrictions)}")
+    return entries, signatures, problems
+
+
+def _stacks_of_source(
+    module: Mapping[str, Any],
+    traced: Mapping[str, Staged],
+    entries: Mapping[str, codegen.Entry],
+    described: Mapping[str, Any],
+) -> Any:
+    """Return the params of equal layers that the source stacks."""
+    if "stack_layers" in module and all(returns_all(traced[name], found) for name, found in entries.items()):
+        return find_stacks(module["stack_layers"], described)
+    return {}
 
 
 _LEFT_OUT = "{} is left out: {}. --signature names the functions to convert, all of which then have to."
@@ -386,10 +427,9 @@ def converted_function(fn: AnnotatedFunction) -> ConvertedFunction:
     Raises:
       InputError: the function is no such function.
     """
-    found = getattr(getattr(fn, "fn", None), "converted", None)
-    if not isinstance(found, ConvertedFunction):
+    if not isinstance(fn, AnnotatedFunction):
         raise InputError(f"expected a function as tf2jax_lite.convert returns it, got {type(fn).__name__}")
-    return found
+    return fn.converted
 
 
 def _merged(functions: Mapping[str, tuple[AnnotatedFunction, Mapping[str, Any]]]) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from tf2jax_lite.support.limits import reading
 from . import program_cache
 from .hub import local_artifact
 from .load import call_with_arrays, fitting_arrays, load, module_file, read_params, read_signature
+from .loaded_function import LoadedFunction
 from .metadata import checked_hashes
 from .stacks_metadata import read_stacks
 
@@ -67,7 +67,7 @@ def run_artifact(
                 found = program_cache.read_program(key)
                 if found is not None:
                     compiled, taken = found
-                    fitting = fitting_arrays(types.SimpleNamespace(interface=interface, taken=taken), arrays)
+                    fitting = fitting_arrays(interface, taken, arrays)
                     with _errors_of_xla():
                         check_memory(compiled)
                     params = stacked(read_params(folder, metadata), read_stacks(metadata))
@@ -75,13 +75,13 @@ def run_artifact(
                 with _errors_of_xla():
                     return jax.block_until_ready(compiled(params, fitting, _key(seed, entry["rng"])))
     fn, params = load(folder, signature, backend=backend, verify_hashes=key is None)
-    fitting = fitting_arrays(fn, arrays)
-    rng = _key(seed, fn.needs_key)  # type: ignore[attr-defined]
+    fitting = fitting_arrays(fn.interface, fn.taken, arrays)
+    rng = _key(seed, fn.needs_key)
     try:
         with _errors_of_xla():
             compiled = _compiled(fn, params, fitting, rng)
             if key is not None:
-                program_cache.write_program(key, compiled, fn.taken)  # type: ignore[attr-defined]
+                program_cache.write_program(key, compiled, fn.taken)
             return jax.block_until_ready(compiled(dict(params), fitting, rng))
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # model.py was edited: its shapes depend on values
         return call_with_arrays(fn, params, fitting, rng=rng)[0]
@@ -92,7 +92,7 @@ def _key(seed: int, needed: bool) -> Any:
     return jax.random.key(seed) if needed else None
 
 
-def run_compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:
+def run_compiled(fn: LoadedFunction, params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:
     """Compile a loaded function and run it, if the memory suffices.
 
     XLA's CPU client ends the process if an allocation fails; the sizes are known after compilation.
@@ -114,7 +114,7 @@ def run_compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapp
         return jax.block_until_ready(_compiled(fn, params, arrays, rng)(dict(params), dict(arrays), rng))
 
 
-def _compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any) -> Any:
+def _compiled(fn: LoadedFunction, params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any) -> Any:
     def results(params: Any, arrays: Any, rng: Any) -> Any:
         return call_with_arrays(fn, params, arrays, rng)[0]
 

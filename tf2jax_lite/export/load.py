@@ -39,6 +39,7 @@ from tf2jax_lite.support.limits import reading
 from .dimension_syntax import MULTIPLE
 from .hub import local_artifact
 from .interface_json import decode, decode_interface
+from .loaded_function import LoadedFunction
 from .metadata import artifact_file, checked_hashes, named_signature, read_metadata
 from .params_file import as_complex, read_tensors
 from .predictions import LOGITS, PROBABILITIES, UNKNOWN
@@ -54,7 +55,7 @@ def load(
     backend: str = "stablehlo",
     verify_hashes: bool = True,
     stack_layers: bool = True,
-) -> tuple[Callable[..., Any], dict[str, Any]]:
+) -> tuple[LoadedFunction, dict[str, Any]]:
     """Load an artifact that ``tf2jax-lite convert`` or `export_functions` wrote.
 
     Args:
@@ -84,7 +85,7 @@ def load(
 
 def _load(
     folder: Path, signature: str | None, backend: str, verify_hashes: bool, stack_layers: bool
-) -> tuple[Callable[..., Any], dict[str, Any]]:
+) -> tuple[LoadedFunction, dict[str, Any]]:
     if backend not in ("stablehlo", "source"):
         raise InputError(f"backend is 'stablehlo' or 'source', not {backend!r}")
     if backend == "stablehlo":
@@ -97,24 +98,26 @@ def _load(
     if stack_layers:
         params = stacked(params, stacks)
     if exported is None:
-        function = _from_source(folder, metadata, entry, interface, stacks, current_config())
+        call, taken = _from_source(folder, metadata, entry, interface, stacks, current_config()), None
     else:
         _check_counts(exported, entry, interface, name)
-        function = _bound(exported, entry, interface, stacks, current_config())
-    function.__name__ = function.__qualname__ = interface.name
-    function.interface = interface  # type: ignore[attr-defined]
-    drawn = _draws(entry) if backend == "source" else entry["rng"]
-    function.needs_key = bool(drawn)  # type: ignore[attr-defined]
-    function.__signature__ = interface.call_signature(rng=function.needs_key)  # type: ignore[attr-defined]
-    function.kinds = _kinds(entry, interface)  # type: ignore[attr-defined]
-    function.independent = entry.get("independent") is True  # type: ignore[attr-defined]
+        call, taken = _bound(exported, entry, interface, stacks, current_config())
     try:
-        function.training = TrainingFacts.from_json(entry.get("training"))  # type: ignore[attr-defined]
+        training = TrainingFacts.from_json(entry.get("training"))
     except ValueError as error:
         raise ExportError(f"the metadata of {name!r} cannot be read: {error}") from error
-    found = (n for n, info in metadata["params"].items() if info.get("moving_statistic") is True)
-    function.moving_statistics = frozenset(found)  # type: ignore[attr-defined]
-    function.__doc__ = f"{name} of {folder.name}. {interface.expected()}"
+    statistics = frozenset(n for n, info in metadata["params"].items() if info.get("moving_statistic") is True)
+    function = LoadedFunction(
+        call,
+        interface,
+        bool(_draws(entry) if backend == "source" else entry["rng"]),
+        taken=taken,
+        kinds=_kinds(entry, interface),
+        independent=entry.get("independent") is True,
+        training=training,
+        moving_statistics=statistics,
+        doc=f"{name} of {folder.name}. {interface.expected()}",
+    )
     return function, params
 
 
@@ -204,7 +207,8 @@ def _counts(tree: Any) -> list[int]:
 
 def _bound(
     exported: Any, entry: Mapping[str, Any], interface: Interface, stacks: Stacks, config: Config
-) -> Callable[..., Any]:
+) -> tuple[Callable[..., Any], Sequence[np.dtype]]:
+    """Return the function of a module, and the dtypes of the arrays that it takes."""
     variables, updates = list(entry["variables"]), list(entry["updates"])
     needs_key = bool(entry["rng"])
     (held, taken, _), _ = jax.tree.unflatten(exported.in_tree, [np.dtype(a.dtype) for a in exported.in_avals])
@@ -237,8 +241,7 @@ def _bound(
         after = {n: _in_width(v, _canonical(params.get(n, v).dtype)) for n, v in zip(updates, changed, strict=True)}
         return interface.results(results), {**params, **after}
 
-    function.taken = taken  # type: ignore[attr-defined]
-    return function
+    return function, taken
 
 
 def _complete(
@@ -375,7 +378,7 @@ def _typed(rng: Any) -> Any:
 
 
 def call_with_arrays(
-    fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None
+    fn: LoadedFunction, params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None
 ) -> tuple[Any, Any]:
     """Call a loaded function with arrays by name.
 
@@ -384,14 +387,15 @@ def call_with_arrays(
     Raises:
       InputError: an array is missing, or there is one too many.
     """
-    interface: Interface = fn.interface  # type: ignore[attr-defined]
-    args, kwargs = _placed(interface, arrays, lambda name, spec, array: array)
-    key = {"rng": rng} if fn.needs_key else {}  # type: ignore[attr-defined]
+    args, kwargs = _placed(fn.interface, arrays, lambda name, spec, array: array)
+    key = {"rng": rng} if fn.needs_key else {}
     return fn(params, *args, **kwargs, **key)
 
 
-def fitting_arrays(fn: Any, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return arrays by name in a loaded function's dtypes.
+def fitting_arrays(
+    interface: Interface, taken: Sequence[np.dtype] | None, arrays: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Return arrays by name in a `LoadedFunction`'s dtypes.
 
     The result is an argument of `call_with_arrays`. Integers may become other integers that hold their values, and
     floats other floats; integers may become floats, and real numbers complex.
@@ -400,13 +404,12 @@ def fitting_arrays(fn: Any, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
       InputError: an array is missing, there is one too many, or one would have other values.
     """
     fitting: dict[str, np.ndarray] = {}
-    taken = getattr(fn, "taken", None)
 
     def keep(name: str, spec: TensorArgument, array: Any) -> Any:
         computed = spec.dtype if taken is None else taken[spec.index]
         fitting[name] = _in_dtype(name, np.asarray(array), spec.dtype, computed)
 
-    _placed(fn.interface, arrays, keep)  # type: ignore[attr-defined]
+    _placed(interface, arrays, keep)
     return fitting
 
 

@@ -77,7 +77,7 @@ from tf2jax_lite.learning.data import (
     partition_quantity_skew,
     shuffle_repeat_batch_federated_data,
 )
-from tf2jax_lite.learning.loop import read_history, run_rounds, train_model
+from tf2jax_lite.learning.loop import run_rounds, train_model
 from tf2jax_lite.learning.losses import named_loss
 from tf2jax_lite.learning.model import (
     BatchLoss,
@@ -105,6 +105,7 @@ from tf2jax_lite.learning.recorder import (
     ReleaseManager,
     TensorBoardReleaseManager,
     plot_history,
+    read_history,
 )
 from tf2jax_lite.learning.sources import (
     create_model_from_artifact,

@@ -89,6 +89,7 @@ class ClientWork:
         Examples that fill the last batch from a further epoch are then ignored, as in FedJAX.
       drops_fill: whether those examples are left out altogether, and the last batch is short: where a result is a sum
         or a mean over the client's examples. In training step by step they take part, as in FedJAX.
+      weights_of: ``(update) -> difference of weights``, for updates that have other parts.
     """
 
     initialize: Callable[[], PyTree]
@@ -99,6 +100,7 @@ class ClientWork:
     pads_batches: bool | Callable[[Mapping[str, Any]], bool] = True
     counts_examples: bool = False
     drops_fill: bool = False
+    weights_of: Callable[[PyTree], PyTree] = lambda update: update
 
     def next(
         self, state: PyTree, message: PyTree, batches: Iterable[Mapping[str, Any]], key: Any, client_input: Any = None

@@ -473,71 +473,200 @@ def compose_learning_process(
         )
     if client_states is not None and (survey is not None or not isinstance(client_states, ByClient)):
         raise InputError("client_states is a ByClient, and does not go with a survey")
-    model = check_model(model)
-    template = model.shapes.trainable
-    route = update_route("compose_learning_process", aggregator, template, model)
-    aggregation = route.aggregation
-    distribution = distributor or build_broadcast_process()
-    training = with_diagnostics(client_work) if client_diagnostics else client_work
-    runner = CohortRunner(route.packed(training), aggregation, client_execution, clients_per_chunk, mesh)
-    surveyor = None
-    if survey is not None:
-        check_guarantees("compose_learning_process", aggregation, {FIRST_PASS: survey.aggregator.guarantees})
-        surveyor = CohortRunner(survey.client_work, survey.aggregator, client_execution, clients_per_chunk, mesh)
+    return Composition(
+        "compose_learning_process",
+        check_model(model),
+        client_work,
+        aggregator,
+        finalizer,
+        distributor or build_broadcast_process(),
+        survey,
+        client_states,
+        client_diagnostics,
+        Cohorts(client_batching, client_execution, clients_per_chunk, mesh),
+    ).process()
 
-    def initialize(key: Any = None, *, params: Any = None) -> LearningState:
-        key = jax.random.key(0) if key is None else key
-        weights = initial_weights(model, key, params)
+
+class Cohorts(NamedTuple):
+    """How cohorts run; see `compose_learning_process`."""
+
+    batching: Batching | None = None
+    execution: Execution = "auto"
+    clients_per_chunk: int | None = None
+    mesh: jax.sharding.Mesh | None = None
+
+    def runner(self, work: ClientWork, aggregation: AggregationProcess) -> CohortRunner:
+        """Return a runner of client work."""
+        return CohortRunner(work, aggregation, self.execution, self.clients_per_chunk, self.mesh)
+
+
+class Counted(NamedTuple):
+    """The finalizer's input in an algorithm that counts the round's clients.
+
+    Attributes:
+      aggregate: the aggregate.
+      clients: how many took part; under differential privacy, how many were asked, which is no secret.
+    """
+
+    aggregate: PyTree
+    clients: Any
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Composition:
+    """The blocks of a process, and its rounds; see `compose_learning_process`.
+
+    Attributes:
+      who: the function that builds the process, for messages.
+      update_form: the shapes of an update; those of the trainable weights if None.
+      message: ``(the distributor's message, finalizer state) -> message``, for clients that get more than weights.
+      counts_clients: whether the finalizer takes a `Counted`.
+      checks_predictions: whether the first predictions are checked; not of a model without any.
+    """
+
+    who: str
+    model: Model
+    client_work: ClientWork
+    aggregator: Any
+    finalizer: Finalizer
+    distributor: Distributor = dataclasses.field(default_factory=build_broadcast_process)
+    survey: Survey | None = None
+    client_states: ByClient | None = None
+    client_diagnostics: bool = False
+    cohorts: Cohorts = dataclasses.field(default_factory=Cohorts)
+    update_form: PyTree = None
+    message: Callable[[PyTree, PyTree], PyTree] | None = None
+    counts_clients: bool = False
+    checks_predictions: bool = True
+
+    def process(self) -> LearningProcess[LearningState]:
+        """Return the process.
+
+        Raises:
+          InputError: the aggregator does not go with the other blocks.
+        """
+        rounds = _Rounds(self)
+        return LearningProcess(
+            rounds.initialize,
+            rounds.next,
+            lambda state: state.weights,
+            rounds.set_model_weights,
+            takes_client_ids=self.client_states is not None,
+            guarantees=rounds.aggregation.guarantees,
+        )
+
+
+class _Rounds:
+    """The functions of a composed process.
+
+    Attributes:
+      aggregation: of the clients' updates.
+    """
+
+    def __init__(self, blocks: Composition):
+        self._blocks = blocks
+        form = blocks.model.shapes.trainable if blocks.update_form is None else blocks.update_form
+        self._route = update_route(blocks.who, blocks.aggregator, form, blocks.model)
+        self.aggregation = self._route.aggregation
+        work = with_diagnostics(blocks.client_work) if blocks.client_diagnostics else blocks.client_work
+        self._runner = blocks.cohorts.runner(self._route.packed(work), self.aggregation)
+        self._surveyor = None
+        if blocks.survey is not None:
+            check_guarantees(blocks.who, self.aggregation, {FIRST_PASS: blocks.survey.aggregator.guarantees})
+            self._surveyor = blocks.cohorts.runner(blocks.survey.client_work, blocks.survey.aggregator)
+        self._begin, self._end = jax.jit(self._begin_round), jax.jit(self._end_round)
+        self._survey_message = jax.jit(self._message_of_survey)
+
+    def initialize(self, key: Any = None, *, params: Any = None) -> LearningState:
+        blocks, key = self._blocks, jax.random.key(0) if key is None else key
+        weights = initial_weights(blocks.model, key, params)
         return LearningState(
             jnp.int32(0),
             key,
             weights,
-            distribution.initialize(),
-            client_work.initialize(),
-            aggregation.initialize(),
-            finalizer.initialize(weights),
-            () if client_states is None else client_states,
+            blocks.distributor.initialize(),
+            blocks.client_work.initialize(),
+            self.aggregation.initialize(),
+            blocks.finalizer.initialize(weights),
+            () if blocks.client_states is None else blocks.client_states,
         )
 
-    @jax.jit
-    def begin(state: LearningState) -> Any:
-        keys = round_keys(state.key, state.round)
-        sent = distribution.next(state.distributor, state.weights)
-        context = Context(state.client_work, state.aggregator, sent.result, keys.clients, keys.aggregator)
+    def set_model_weights(self, state: LearningState, weights: Any) -> LearningState:
+        return state._replace(global_model_weights=replaced_weights(self._blocks.model, state.key, weights))
+
+    def next(self, state: LearningState, client_data: Sequence[Any]) -> LearningProcessOutput:
+        check_state(state, LearningState)
+        blocks, batching = self._blocks, self._blocks.cohorts.batching
+        kept, state = state.clients, commit_to_device(state._replace(clients=()))
+        distributor_state, context, sent = self._begin(state)
+        entries = as_entries(client_data) if self._surveyor is None else reusable(as_entries(client_data))
+        ids = [] if blocks.client_states is None else checked_ids(blocks.who, entries)
+        cohort = cohort_of(entries, batching, state.key, int(state.round), [kept.of(i) for i in ids] or None)
+        if blocks.checks_predictions:
+            cohort = dataclasses.replace(cohort, check=first_predictions(blocks.model, state.weights, batching))
+        surveyed: PyTree = ()
+        if self._surveyor is not None:
+            surveyed, context, cohort = self._run_survey(state, context, cohort)
+        context = _with_key(context, self.aggregation)
+        result = self._runner.run(context, cohort)
+        bare = result._replace(outputs={}, refused={})
+        asked = jnp.int32(len(cohort)) if blocks.counts_clients else ()
+        new, metrics = self._end(state, distributor_state, context, bare, surveyed, asked)
+        metrics = {"distributor": sent, **metrics}
+        if blocks.client_diagnostics:
+            shares = cohort.shares() if blocks.client_work.counts_examples else None
+            metrics["client_diagnostics"], result = split_diagnostics(cohort, result, shares)
+        new = new._replace(clients=kept.updated(finite_outputs(ids, result)) if ids else kept)
+        return LearningProcessOutput(new, round_metrics(self.aggregation, metrics, result.refused))
+
+    def _begin_round(self, state: LearningState) -> Any:
+        """Return the distributor's state, the clients' context, and measurements."""
+        blocks, keys = self._blocks, round_keys(state.key, state.round)
+        sent = blocks.distributor.next(state.distributor, state.weights)
+        message = sent.result if blocks.message is None else blocks.message(sent.result, state.finalizer)
+        context = Context(state.client_work, state.aggregator, message, keys.clients, keys.aggregator)
         return sent.state, context, sent.measurements
 
-    def with_key(context: Context, aggregator: AggregationProcess) -> Context:
-        return context._replace(aggregator_key=aggregation_key(aggregator, context.aggregator_key))
-
-    @jax.jit
-    def survey_message(state: LearningState, context: Context, total: Any) -> Any:
-        assert survey is not None
-        found = survey.aggregator.report(context.aggregator, total.aggregate, context.aggregator_key).result
-        return found, survey.message(context.message, state.finalizer, found)
-
-    def run_survey(state: LearningState, context: Context, cohort: Cohort) -> tuple[PyTree, Context, Cohort]:
-        assert survey is not None and surveyor is not None
+    def _run_survey(self, state: LearningState, context: Context, cohort: Cohort) -> tuple[PyTree, Context, Cohort]:
+        """Return the survey's aggregate, and the training pass's context and clients."""
+        survey = self._blocks.survey
+        assert survey is not None and self._surveyor is not None
         first = context._replace(work=survey.client_work.initialize(), aggregator=survey.aggregator.initialize())
-        first = with_key(first, survey.aggregator)
+        first = _with_key(first, survey.aggregator)
         batching = survey.client_batching or cohort.batching
         part = cohort.half(0) if survey.splits else cohort
-        result = surveyor.run(first, dataclasses.replace(part, batching=batching, check=survey.check))
-        found, message = survey_message(state, first, result.total)
+        result = self._surveyor.run(first, dataclasses.replace(part, batching=batching, check=survey.check))
+        found, message = self._survey_message(state, first, result.total)
         cohort = cohort.half(1) if survey.splits else cohort
         if result.outputs:
             cohort = cohort.after(result.outputs)
         return found, context._replace(message=message), cohort
 
-    @jax.jit
-    def end(
-        state: LearningState, distributor_state: PyTree, context: Context, result: CohortResult, surveyed: PyTree
+    def _message_of_survey(self, state: LearningState, context: Context, total: Any) -> Any:
+        survey = self._blocks.survey
+        assert survey is not None
+        found = survey.aggregator.report(context.aggregator, total.aggregate, context.aggregator_key).result
+        return found, survey.message(context.message, state.finalizer, found)
+
+    def _end_round(
+        self,
+        state: LearningState,
+        distributor_state: PyTree,
+        context: Context,
+        result: CohortResult,
+        surveyed: PyTree,
+        asked: Any,
     ) -> Any:
-        total = result.total
-        found = aggregation.report(state.aggregator, total.aggregate, context.aggregator_key)
-        update, sums, weight = route.unpack(found.result, total)
-        aggregate = update if surveyor is None else Surveyed(update, surveyed)
-        finished = finalizer.next(state.finalizer, state.weights, aggregate)
-        weights = apply_non_trainable(model, finished.result, sums, weight)
+        """Return the new state and the metrics."""
+        blocks, total = self._blocks, result.total
+        found = self.aggregation.report(state.aggregator, total.aggregate, context.aggregator_key)
+        update, sums, weight = self._route.unpack(found.result, total)
+        aggregate = update if self._surveyor is None else Surveyed(update, surveyed)
+        if blocks.counts_clients:
+            private = "differential privacy" in self.aggregation.guarantees
+            aggregate = Counted(aggregate, asked if private else total.participated)
+        finished = blocks.finalizer.next(state.finalizer, state.weights, aggregate)
+        weights = apply_non_trainable(blocks.model, finished.result, sums, weight)
         (weights, aggregator_state, finalizer_state), kept = keep_finite(
             (state.weights, state.aggregator, state.finalizer), (weights, found.state, finished.state)
         )
@@ -546,7 +675,7 @@ def compose_learning_process(
             state.key,
             weights,
             distributor_state,
-            client_work.advance(state.client_work),
+            blocks.client_work.advance(state.client_work),
             aggregator_state,
             finalizer_state,
         )
@@ -558,35 +687,9 @@ def compose_learning_process(
         }
         return new, metrics
 
-    def next_fn(state: LearningState, client_data: Sequence[Any]) -> LearningProcessOutput:
-        check_state(state, LearningState)
-        kept, state = state.clients, commit_to_device(state._replace(clients=()))
-        distributor_state, context, sent = begin(state)
-        entries = as_entries(client_data) if surveyor is None else reusable(as_entries(client_data))
-        ids = [] if client_states is None else checked_ids("client_states", entries)
-        cohort = cohort_of(entries, client_batching, state.key, int(state.round), [kept.of(i) for i in ids] or None)
-        cohort = dataclasses.replace(cohort, check=first_predictions(model, state.weights, client_batching))
-        surveyed: PyTree = ()
-        if surveyor is not None:
-            surveyed, context, cohort = run_survey(state, context, cohort)
-        context = with_key(context, aggregation)
-        result = runner.run(context, cohort)
-        new, metrics = end(state, distributor_state, context, result._replace(outputs={}, refused={}), surveyed)
-        metrics = {"distributor": sent, **metrics}
-        if client_diagnostics:
-            shares = cohort.shares() if client_work.counts_examples else None
-            metrics["client_diagnostics"], result = split_diagnostics(cohort, result, shares)
-        new = new._replace(clients=kept.updated(finite_outputs(ids, result)) if ids else kept)
-        return LearningProcessOutput(new, round_metrics(aggregation, metrics, result.refused))
 
-    return LearningProcess(
-        initialize,
-        next_fn,
-        lambda state: state.weights,
-        lambda state, weights: state._replace(global_model_weights=replaced_weights(model, state.key, weights)),
-        takes_client_ids=client_states is not None,
-        guarantees=aggregation.guarantees,
-    )
+def _with_key(context: Context, aggregator: AggregationProcess) -> Context:
+    return context._replace(aggregator_key=aggregation_key(aggregator, context.aggregator_key))
 
 
 def keep_finite(old: PyTree, new: PyTree) -> tuple[PyTree, Any]:
@@ -598,18 +701,13 @@ def keep_finite(old: PyTree, new: PyTree) -> tuple[PyTree, Any]:
     return chosen(finite, new, old), (~finite).astype(jnp.int32)
 
 
-def with_diagnostics(work: ClientWork, weights_of: Callable[[PyTree], PyTree] = lambda update: update) -> ClientWork:
-    """Return client work whose output has each client's results beside its own output.
-
-    Args:
-      work: the client work.
-      weights_of: ``(update) -> difference of weights``, for updates with other parts.
-    """
+def with_diagnostics(work: ClientWork) -> ClientWork:
+    """Return client work whose output has each client's results beside its own output."""
 
     def client_final(state: Any, message: PyTree, carry: PyTree) -> ClientResult:
         found = work.client_final(state, message, carry)
         own = results_of(found.measurements)
-        diagnostics = {"delta_l2_norm": tree_norm(weights_of(found.update)), "update_weight": found.update_weight}
+        diagnostics = {"delta_l2_norm": tree_norm(work.weights_of(found.update)), "update_weight": found.update_weight}
         diagnostics |= own if isinstance(own, dict) else {}
         return found._replace(output={"diagnostics": diagnostics, "output": found.output})
 

@@ -6,7 +6,6 @@ Read in this order:
   central_training: epochs as rounds of a learning process, and batches.
   steps: the jitted training step; sharding, precision, remat and exports change how it computes.
   adapters, callbacks: low-rank adapters; functions called while a training runs, the best epoch.
-  checkpoints: checkpoints within an epoch, and of several processes.
 
 Must not import TensorFlow, the converter (`pipeline`, `frontend`, `lowering`) or `cli`; `artifacts` and `federated` on
 first use only.

@@ -6,7 +6,6 @@ adapters alone train.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
@@ -24,6 +23,7 @@ from tf2jax_lite.export.artifact import ExportReport
 from tf2jax_lite.export.load import read_params
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.update import write_trained
+from tf2jax_lite.finetuning.options import AdapterOptions
 from tf2jax_lite.learning.model import Model
 from tf2jax_lite.learning.partial import merge_lora, with_lora
 from tf2jax_lite.learning.process import ModelWeights
@@ -34,60 +34,33 @@ ADAPTERS_FILE = "adapters.safetensors"
 """The file of an artifact with the adapters that it was trained with."""
 
 
-@dataclasses.dataclass(frozen=True)
-class LoraOptions:
-    """Low-rank adapters W + alpha / rank * A B, which train in place of the params.
-
-    Attributes:
-      rank: columns of A and rows of B.
-      alpha: the scale; ``rank`` if None.
-      targets: a regular expression; params of two or more axes whose names match it get an adapter.
+def adapted(model: Model, options: AdapterOptions) -> Model:
+    """Return the model whose adapters alone train.
 
     Raises:
-      InputError: ``targets`` is no regular expression.
+      InputError: no param gets an adapter.
     """
+    assert options.lora_rank is not None
+    pattern = re.compile(options.lora_targets)
+    return with_lora(model, options.lora_rank, alpha=options.lora_alpha, adapts=lambda name: bool(pattern.search(name)))
 
-    rank: int
-    alpha: float | None = None
-    targets: str = "kernel$"
 
-    def __post_init__(self) -> None:
-        """Check the pattern."""
-        try:
-            re.compile(self.targets)
-        except re.error as error:
-            raise InputError(f"lora_targets is a regular expression: {error}.") from error
+def merged(weights: ModelWeights, options: AdapterOptions) -> ModelWeights:
+    """Return the weights of the model without adapters, with the products added."""
+    return merge_lora(jax.tree.map(np.asarray, weights), options.alpha / options.lora_rank)
 
-    @property
-    def scale(self) -> float:
-        """The factor of A B."""
-        return (self.rank if self.alpha is None else self.alpha) / self.rank
 
-    def adapted(self, model: Model) -> Model:
-        """Return the model whose adapters alone train.
+def adapters_file(weights: ModelWeights, options: AdapterOptions) -> bytes:
+    """Return the content of `ADAPTERS_FILE`.
 
-        Raises:
-          InputError: no param gets an adapter, or a number is out of range.
-        """
-        pattern = re.compile(self.targets)
-        return with_lora(model, self.rank, alpha=self.alpha, adapts=lambda name: bool(pattern.search(name)))
-
-    def merged(self, weights: ModelWeights) -> ModelWeights:
-        """Return the weights of the model without adapters, with the products added."""
-        return merge_lora(jax.tree.map(np.asarray, weights), self.scale)
-
-    def file(self, weights: ModelWeights) -> bytes:
-        """Return the content of `ADAPTERS_FILE`.
-
-        It has ``NAME/lora_a`` (rows, rank) and ``NAME/lora_b`` (rank, columns).
-        """
-        arrays = {
-            f"{name}/lora_{part}": np.ascontiguousarray(value)
-            for name, adapter in weights.trainable.items()
-            for part, value in adapter.items()
-        }
-        alpha = self.rank if self.alpha is None else self.alpha
-        return safetensors.numpy.save(arrays, {"rank": json.dumps(self.rank), "alpha": json.dumps(alpha)})
+    It has ``NAME/lora_a`` (rows, rank) and ``NAME/lora_b`` (rank, columns).
+    """
+    arrays = {
+        f"{name}/lora_{part}": np.ascontiguousarray(value)
+        for name, adapter in weights.trainable.items()
+        for part, value in adapter.items()
+    }
+    return safetensors.numpy.save(arrays, {"rank": json.dumps(options.lora_rank), "alpha": json.dumps(options.alpha)})
 
 
 def merge_adapters(

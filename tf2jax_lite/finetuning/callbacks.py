@@ -6,19 +6,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tf2jax_lite.learning.recorder import EventWriter
+from tf2jax_lite.learning.recorder import Recorder
 from tf2jax_lite.support.errors import InputError
 
 from .steps import FinetuneState
@@ -70,29 +65,22 @@ class Monitor:
         return self.patience is not None and best is not None and len(records) - 1 - best >= self.patience
 
 
-_LONG_ENOUGH = 5e-3
-"""Seconds of a product beside which the call's overhead (about 0.1 ms) does not count."""
-
-
 class FirstBatch(NamedTuple):
     """The first batch of a training, or of the part after a resumption.
 
     Attributes:
       num_examples: of the batch.
-      flops: ``() -> float | None``, the floating-point operations of its gradient; see `gradient_flops`. It traces the
-        model, which takes as long as before the first step.
       devices: of the training, those of all processes.
       num_steps: steps that are left, if training does not end early.
     """
 
     num_examples: int
-    flops: Callable[[], float | None]
     devices: Sequence[Any]
     num_steps: int
 
 
-class Callback:
-    """Does nothing; a subclass overrides the methods that it needs."""
+class Callback(Recorder):
+    """Gets the steps of a training, too; a subclass overrides what it needs."""
 
     def on_begin(self, batch: FirstBatch) -> None:
         """Run before the first step."""
@@ -106,35 +94,16 @@ class Callback:
           state: the training's state. The next step donates its memory: copy arrays to keep them.
         """
 
-    def on_record(self, record: Mapping[str, Any]) -> None:
-        """Run for each new record of the history, after it is saved."""
-
-    def on_end(self) -> None:
-        """Run at the end, and after an error."""
-
 
 class Throughput(Callback):
     """Measures examples per second between two calls of `rate`.
 
     The first step, which compiles, does not count.
-
-    Args:
-      precision: of products, "float32" or "bf16", to estimate FLOP utilization as well; None to leave it out.
     """
 
-    def __init__(self, precision: str | None = None) -> None:
+    def __init__(self) -> None:
         self._begin: float | None = None
         self._examples = 0
-        self._precision = precision
-        self._share_of_example: float | None = None
-
-    def on_begin(self, batch: FirstBatch) -> None:
-        """See `Callback.on_begin`."""
-        if self._precision is None:
-            return
-        flops = batch.flops()
-        if flops is not None:
-            self._share_of_example = flops / batch.num_examples / product_rate(batch.devices, self._precision)
 
     def on_step(self, step: int, num_examples: int, state: FinetuneState) -> None:
         """See `Callback.on_step`."""
@@ -145,7 +114,7 @@ class Throughput(Callback):
             self._examples += num_examples
 
     def on_record(self, record: Mapping[str, Any]) -> None:
-        """See `Callback.on_record`: evaluation and checkpoints do not count."""
+        """See `Recorder.on_record`: evaluation and checkpoints do not count."""
         self._begin, self._examples = None, 0
 
     def rate(self) -> float | None:
@@ -153,83 +122,6 @@ class Throughput(Callback):
         if self._begin is None or not self._examples:
             return None
         return self._examples / max(time.perf_counter() - self._begin, 1e-9)
-
-    def utilization(self) -> float | None:
-        """Return the estimated FLOP utilization; None if it is not known.
-
-        It is the rate of the model's operations, divided by that of a large matrix product on the same devices.
-        """
-        rate = self.rate()
-        return None if rate is None or self._share_of_example is None else rate * self._share_of_example
-
-
-def product_rate(devices: Sequence[Any], precision: str) -> float:
-    """Measure the rate of large matrix products, one on each device at once.
-
-    Args:
-      devices: of a training; of several processes, each measures its own devices, and the others count like these.
-      precision: of the operands, "float32" or "bf16".
-
-    Returns:
-      Floating-point operations per second of all devices together.
-    """
-    own = [device for device in devices if device.process_index == jax.process_index()]
-    sharding = NamedSharding(Mesh(np.array(own), ("device",)), PartitionSpec("device"))
-    dtype = jnp.bfloat16 if precision == "bf16" else jnp.float32
-    multiply = jax.jit(lambda x: jax.lax.batch_matmul(x, x), out_shardings=sharding)
-    best, size = 0.0, 256
-    while True:
-        ones = jax.jit(functools.partial(jnp.ones, (len(own), size, size), dtype), out_shardings=sharding)()
-        multiply(ones).block_until_ready()  # compiles
-        seconds = min(_seconds(lambda x: multiply(x).block_until_ready(), ones) for _ in range(3))
-        best = max(best, 2 * len(own) * size**3 / seconds)
-        if seconds > _LONG_ENOUGH or size >= 8192:
-            return best * len(devices) / len(own)
-        size *= 2
-
-
-def _seconds(run: Callable[[Any], Any], operand: Any) -> float:
-    begin = time.perf_counter()
-    run(operand)
-    return max(time.perf_counter() - begin, 1e-9)
-
-
-class JsonLines(Callback):
-    """Appends each record of the history to a file as a line of JSON.
-
-    Args:
-      path: the file.
-    """
-
-    def __init__(self, path: str | Path):
-        self._path = Path(path)
-        _open(self._path.parent)
-
-    def on_record(self, record: Mapping[str, Any]) -> None:
-        """See `Callback.on_record`."""
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(dict(record), sort_keys=True) + "\n")
-
-
-class TensorBoard(Callback):
-    """Writes the scalars of each record for TensorBoard; steps are epochs.
-
-    Args:
-      directory: TensorBoard's ``--logdir``.
-    """
-
-    def __init__(self, directory: str | Path):
-        _open(Path(directory))
-        self._writer = EventWriter(directory)
-
-    def on_record(self, record: Mapping[str, Any]) -> None:
-        """See `Callback.on_record`."""
-        scalars = {name: float(v) for name, v in record.items() if isinstance(v, (int, float)) and name != "epoch"}
-        self._writer.add_scalars(scalars, int(record["epoch"]))
-
-    def on_end(self) -> None:
-        """See `Callback.on_end`."""
-        self._writer.close()
 
 
 class Profile(Callback):
@@ -268,7 +160,7 @@ class Profile(Callback):
         self._running = True
 
     def on_end(self) -> None:
-        """See `Callback.on_end`."""
+        """See `Recorder.on_end`."""
         if self._running:
             jax.profiler.stop_trace()
             self._running = False

@@ -20,12 +20,8 @@ from tf2jax_lite.jaxprs.compat import Var, bind
 from tf2jax_lite.jaxprs.evaluate import evaluate, retrace_bodies
 from tf2jax_lite.jaxprs.walk import parts
 from tf2jax_lite.learning.model import Model
-from tf2jax_lite.support.errors import InputError
 
 from .exports import LOOPS_AND_BRANCHES, call_body, evaluate_export
-
-PRECISIONS = ("float32", "bf16")
-"""Names of precisions."""
 
 _PRODUCTS = {"dot_general", "conv_general_dilated"}
 _ELEMENTWISE = {"add", "add_any", "sub", "mul", "neg", "max", "min", "abs", "sign", "select_n", "clamp", "tanh"}
@@ -47,12 +43,6 @@ class _Value(NamedTuple):
 
     array: Any
     adapts: bool
-
-
-def check_precision(precision: str) -> None:
-    """Raise `InputError` if there is no such precision."""
-    if precision not in PRECISIONS:
-        raise InputError(f"no precision {precision!r}; there are {', '.join(PRECISIONS)}.")
 
 
 def float32_predictions(model: Model) -> Model:

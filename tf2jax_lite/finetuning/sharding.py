@@ -20,6 +20,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tf2jax_lite.learning.process import PyTree
+from tf2jax_lite.learning.states import placed
 from tf2jax_lite.support.errors import InputError
 
 DATA_AXIS = "data"
@@ -299,21 +300,6 @@ def _without_data(entry: Any) -> Any:
 def weight_names(tree: PyTree) -> list[str]:
     """Return the names of a model's weights, paths with slashes."""
     return [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(tree)]
-
-
-def placed(tree: PyTree, shardings: PyTree) -> PyTree:
-    """Return arrays with shardings.
-
-    Args:
-      tree: arrays that this process holds; of several processes, all hold the same.
-      shardings: of each array.
-    """
-
-    def place(leaf: Any, sharding: NamedSharding) -> jax.Array:
-        array = np.asarray(leaf)
-        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
-
-    return jax.tree.map(place, tree, shardings)
 
 
 def on_host(tree: PyTree) -> PyTree:

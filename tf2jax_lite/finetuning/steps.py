@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,12 +15,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from tf2jax_lite.learning.model import BatchLoss, Model, gradient_step, model_value_and_grad
 from tf2jax_lite.learning.process import ModelWeights, PyTree
-from tf2jax_lite.support.errors import InputError
+from tf2jax_lite.learning.states import placed
 
 from .exports import expanded
-from .precision import check_precision, float32_predictions, in_bfloat16
+from .options import StepOptions
+from .precision import float32_predictions, in_bfloat16
 from .remat import rematerialized
-from .sharding import DATA_AXIS, Placement, placed
+from .sharding import DATA_AXIS, Placement
 
 ValueAndGrad = Callable[[ModelWeights, Mapping[str, Any], Any], tuple[BatchLoss, PyTree]]
 
@@ -42,44 +42,6 @@ class FinetuneState(NamedTuple):
     loss_sum: Any
     num_examples: Any
     average: Any = None
-
-
-@dataclasses.dataclass(frozen=True)
-class StepOptions:
-    """How a step computes.
-
-    Attributes:
-      microbatches: the gradient of a batch is accumulated over this many parts, one after another.
-      ema_decay: of the moving average of weights, in (0, 1); None for no average.
-      precision: "float32", or "bf16": products in bfloat16, see `in_bfloat16`.
-      remat: rematerialize blocks of the model, see `rematerialized`.
-
-    Raises:
-      InputError: an option is out of range.
-    """
-
-    microbatches: int = 1
-    ema_decay: float | None = None
-    precision: str = "float32"
-    remat: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        if type(self.microbatches) is not int or self.microbatches < 1:
-            raise InputError(f"microbatches is an integer of at least 1, not {self.microbatches}.")
-        if self.ema_decay is not None and not 0 < self.ema_decay < 1:
-            raise InputError(f"ema_decay is between 0 and 1, not {self.ema_decay}.")
-        check_precision(self.precision)
-
-    def identity(self) -> dict[str, Any]:
-        """Return the options that differ from the defaults, for checkpoints.
-
-        They change results.
-        """
-        found = dataclasses.asdict(self)
-        return {
-            field.name: found[field.name] for field in dataclasses.fields(self) if found[field.name] != field.default
-        }
 
 
 def initial_state(
@@ -165,29 +127,6 @@ def make_step(
 
     keywords: dict[str, Any] = {} if shardings is None else {"out_shardings": shardings}
     return jax.jit(step, donate_argnums=0, **keywords)
-
-
-def gradient_flops(model: Model, weights: ModelWeights, batch: Mapping[str, Any]) -> float | None:
-    """Estimate the floating-point operations of a batch's loss and gradient.
-
-    XLA counts them in the program before optimization, without rematerialization; a loop's body counts once.
-
-    Args:
-      model: the model.
-      weights: shapes of the weights.
-      batch: dict of shapes (n, ...).
-
-    Returns:
-      The number, or None where XLA does not tell.
-    """
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    try:
-        # Operation by operation: XLA counts no module of symbolic shapes.
-        cost = jax.jit(expanded(model_value_and_grad(model))).lower(weights, dict(batch), key).cost_analysis()
-    except Exception:  # an estimate ends no training; the step itself raises what is wrong with the model
-        return None
-    found = float(cost.get("flops", 0.0)) if isinstance(cost, Mapping) else 0.0
-    return found if found > 0 else None
 
 
 def _gathering(

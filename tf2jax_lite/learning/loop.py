@@ -5,30 +5,30 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
 
-from tf2jax_lite.export.atomic_dir import write_file
-from tf2jax_lite.learning.checkpoints import Checkpoint, CheckpointStore, open_store
+from tf2jax_lite.learning.checkpoints import Checkpoint, open_store
 from tf2jax_lite.learning.checks import check_number
+from tf2jax_lite.learning.options import RoundOptions
 from tf2jax_lite.learning.process import NOT_PRIVATE, LearningProcess
 from tf2jax_lite.learning.recorder import (
-    EventWriter,
+    JsonLines,
+    ProgressBar,
     Record,
+    Recorder,
     ReleaseManager,
+    TensorBoard,
     diagnostics_record,
     flat_metrics,
     plot_history,
-    scalars_of,
 )
 from tf2jax_lite.learning.states import id_json
-from tf2jax_lite.support.errors import CheckpointError, DataError, ExportError, InputError
-from tf2jax_lite.support.limits import regular
+from tf2jax_lite.support.errors import CheckpointError, InputError
+from tf2jax_lite.support.options import takes
 
 
 class ClientSampler(Protocol):
@@ -39,42 +39,6 @@ class ClientSampler(Protocol):
 
     def sample(self) -> Any:
         """Return tuples of client id, ClientDataset, and further values of the sampler."""
-
-
-def read_history(path: str | Path) -> list[Record]:
-    """Read a JSONL file of metrics that `run_rounds` wrote.
-
-    Each line is a dict with ``round``.
-
-    Args:
-      path: the file.
-
-    Raises:
-      DataError: the file is damaged, or cannot be read. An unfinished last line, of a run that was killed, is left out.
-    """
-    records: list[Record] = []
-    try:
-        lines = regular(Path(path), DataError).read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not a history, as it is no text: {error}") from error
-    for number, line in enumerate(lines[:-1], 1):
-        try:
-            record = json.loads(line)
-            record["round"] = int(record["round"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}, line {number}: not a record of a round: {error}") from error
-        records.append(record)
-    return records
-
-
-@contextlib.contextmanager
-def _writing(path: Any) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ExportError) as error:
-        raise DataError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
 
 
 def _check_json(record: Record) -> None:
@@ -92,6 +56,7 @@ def _clients(source: Any, round_number: int) -> Any:
     return source(round_number)
 
 
+@takes(RoundOptions)
 def run_rounds(
     process: LearningProcess[Any],
     clients: Callable[[int], Any] | ClientSampler,
@@ -100,20 +65,11 @@ def run_rounds(
     key: Any = None,
     params: Any = None,
     evaluate: Callable[[Any], Mapping[str, Any]] | None = None,
-    evaluate_every: int = 10,
-    evaluate_first: bool = False,
-    checkpoint_dir: str | Path | CheckpointStore | None = None,
-    checkpoint_every: int = 10,
-    metrics_file: str | Path | None = None,
-    tensorboard_dir: str | Path | None = None,
-    plot_file: str | Path | None = None,
-    progress: bool = False,
-    timed: bool = False,
     summarize: Callable[[Mapping[str, Any]], Record] = flat_metrics,
     report: Callable[[Record], None] = lambda record: None,
-    unit: str = "round",
     stop: Callable[[Sequence[Record]], bool] = lambda history: False,
     resumed: Callable[[Checkpoint], None] = lambda checkpoint: None,
+    **options: Any,
 ) -> tuple[Any, list[Record]]:
     """Train for a number of rounds.
 
@@ -128,23 +84,12 @@ def run_rounds(
       key: for ``process.initialize``.
       params: for ``process.initialize``.
       evaluate: ``(ModelWeights) -> metrics``, recorded under ``eval/``.
-      evaluate_every: every how many rounds, and after the last.
-      evaluate_first: evaluate before the first round, too, as round 0.
-      checkpoint_dir: where the state is saved (Orbax; extra: checkpoint), or a `CheckpointStore`; training resumes from
-        the newest.
-      checkpoint_every: every how many rounds, and after the last.
-      metrics_file: a JSONL file: a line a round with the metrics' scalars.
-      tensorboard_dir: where scalars are written for TensorBoard.
-      plot_file: a ``.png`` or ``.svg`` of loss and accuracy by round (matplotlib; extra: plot), written at the end.
-      progress: show a progress bar.
-      timed: record each round's ``seconds``, too; they are not the same after a resumption.
       summarize: turns nested metrics into recorded values, JSON values by name; by default their numbers, and arrays as
         lists.
       report: called with each record, when its round is saved; with those before a resumption, first.
-      unit: the key of a round's number in its record: "epoch" where a round is a pass over one data set. It must be
-        "round" with ``metrics_file``, ``tensorboard_dir`` or ``plot_file``.
       stop: ``(records so far) -> whether to end early``, before each round.
       resumed: called with the checkpoint that training resumes from, before anything else.
+      **options: of `RoundOptions`.
 
     Returns:
       ``(state, history)``: the last state, and for each round a dict with ``round`` (from 1) and metrics by path, and
@@ -163,85 +108,116 @@ def run_rounds(
             f"{type(clients).__name__}"
         )
     check_number("run_rounds", "num_rounds", num_rounds, least=0, whole=True)
-    check_number("run_rounds", "evaluate_every", evaluate_every, least=1, whole=True)
-    check_number("run_rounds", "checkpoint_every", checkpoint_every, least=1, whole=True)
-    state = process.initialize(key, params=params)
-    done, history = 0, []
-    own = not isinstance(checkpoint_dir, CheckpointStore)
-    checkpoints = None if checkpoint_dir is None else open_store(checkpoint_dir)
-    if checkpoints is not None and checkpoints.latest() is not None:
-        done, state, kept = found = checkpoints.restore(state)
-        if done > num_rounds:
-            raise CheckpointError(f"the checkpoint is of {done} {unit}s, more than the {num_rounds} that are asked for")
-        history = list(kept.get("history", ()))
-        resumed(found)
-    if checkpoints is not None:
-        checkpoints.check(state)
-    if metrics_file is not None:
-        with _writing(metrics_file):
-            history = _resume_file(Path(metrics_file), done)
-    with _writing(tensorboard_dir):
-        scalars = None if tensorboard_dir is None else EventWriter(tensorboard_dir)
-    bar, advance = _progress_bar(num_rounds, done, progress)
-
-    def evaluated() -> Record:
-        assert evaluate is not None
-        weights = jax.tree.map(lambda leaf: leaf, process.get_model_weights(state))  # in containers of its own
-        return summarize({"eval": jax.device_get(dict(evaluate(weights)))})
-
-    def add(record: Record) -> None:
-        if checkpoints is not None or metrics_file is not None:
-            _check_json(record)
-        history.append(record)
-        # The line comes before the checkpoint, so that a checkpoint always has its history; later lines are dropped.
-        if metrics_file is not None:
-            with _writing(metrics_file):
-                _append(Path(metrics_file), record)
-        if scalars is not None:
-            with _writing(tensorboard_dir):
-                scalars.add_scalars({n: v for n, v in scalars_of(record).items() if n != "round"}, record["round"])
-
-    for record in history:
-        report(copy.deepcopy(record))
-    with bar:
-        if not history and evaluate_first:
-            add({unit: 0, **({} if evaluate is None else evaluated())})
-            report(copy.deepcopy(history[-1]))
-        for number in range(done + 1, num_rounds + 1):
-            if stop(tuple(history)):
+    given = RoundOptions(**options)
+    with contextlib.ExitStack() as ending:
+        rounds = _Rounds(process, given, evaluate, summarize, report, ending)
+        state = rounds.begin(process.initialize(key, params=params), num_rounds, resumed)
+        for number in range(rounds.done + 1, num_rounds + 1):
+            if stop(tuple(rounds.history)):
                 break
-            begin = time.perf_counter()
-            client_data = _clients(clients, number - 1)
-            if checkpoints is not None and process.takes_client_ids:
-                client_data = list(client_data)
-                for client in client_data:
-                    if isinstance(client, tuple) and client[0] is not None:
-                        id_json(client[0])
-            output = process.next(state, client_data)
-            state = output.state
-            unrecorded = ("client_diagnostics", "refused_clients", NOT_PRIVATE)
-            metrics = {name: value for name, value in output.metrics.items() if name not in unrecorded}
-            record: Record = {unit: number, **summarize(jax.device_get(metrics))}
-            if refused := output.metrics.get("refused_clients"):
-                record["refused_clients"] = [str(name) for name in refused]
-            if diagnostics := output.metrics.get("client_diagnostics"):
-                record["client_diagnostics"] = diagnostics_record(diagnostics)  # ids need have no order
-            if evaluate is not None and (number == num_rounds or number % evaluate_every == 0):
-                record |= evaluated()
-            if timed:
-                record["seconds"] = round(time.perf_counter() - begin, 3)
-            add(record)
-            if checkpoints is not None and (number == num_rounds or number % checkpoint_every == 0):
-                checkpoints.save(number, state, {} if metrics_file is not None else {"history": history})
-            advance(record)
-            report(copy.deepcopy(record))
-    if scalars is not None:
-        scalars.close()
-    if own and checkpoints is not None:
-        checkpoints.close()
-    if plot_file is not None:
-        plot_history(history, plot_file)
-    return state, history
+            state = rounds.run(state, clients, number, last=number == num_rounds)
+    if given.plot_file is not None:
+        plot_history(rounds.history, given.plot_file)
+    return state, rounds.history
+
+
+class _Rounds:
+    """The rounds of one training: their records and checkpoints.
+
+    Attributes:
+      done: number of rounds before a resumption.
+      history: the records so far.
+    """
+
+    def __init__(
+        self,
+        process: LearningProcess[Any],
+        given: RoundOptions,
+        evaluate: Callable[[Any], Mapping[str, Any]] | None,
+        summarize: Callable[[Mapping[str, Any]], Record],
+        report: Callable[[Record], None],
+        ending: contextlib.ExitStack,
+    ):
+        self._process, self._given, self._evaluate = process, given, evaluate
+        self._summarize, self._report, self._ending = summarize, report, ending
+        self.done, self.history = 0, list[Record]()
+        self._checkpoints = None if given.checkpoint_dir is None else open_store(given.checkpoint_dir)
+        if self._checkpoints is not None and self._checkpoints is not given.checkpoint_dir:
+            ending.callback(self._checkpoints.close)
+        self._recorders, self._progress = list[Recorder](), Recorder()
+
+    def begin(self, state: Any, num_rounds: int, resumed: Callable[[Checkpoint], None]) -> Any:
+        """Return the state to begin with, from a checkpoint if there is one."""
+        given, checkpoints = self._given, self._checkpoints
+        if checkpoints is not None and checkpoints.latest() is not None:
+            found = checkpoints.restore(state)
+            self.done, state, kept = found
+            if self.done > num_rounds:
+                raise CheckpointError(
+                    f"the checkpoint is of {self.done} {given.unit}s, more than the {num_rounds} that are asked for"
+                )
+            self.history = list(kept.get("history", ()))
+            resumed(found)
+        if checkpoints is not None:
+            checkpoints.check(state)
+        if given.metrics_file is not None:
+            lines = JsonLines(given.metrics_file)
+            self.history = lines.resume(self.done)
+            self._recorders.append(lines)
+        if given.tensorboard_dir is not None:
+            self._recorders.append(TensorBoard(given.tensorboard_dir))
+        if given.progress:
+            self._progress = ProgressBar(num_rounds, self.done)
+        for recorder in (*self._recorders, self._progress):
+            self._ending.callback(recorder.on_end)
+        for record in self.history:
+            self._report(copy.deepcopy(record))
+        if not self.history and given.evaluate_first:
+            self._add({given.unit: 0, **({} if self._evaluate is None else self._evaluated(state))})
+            self._report(copy.deepcopy(self.history[-1]))
+        return state
+
+    def run(self, state: Any, clients: Callable[[int], Any] | ClientSampler, number: int, last: bool) -> Any:
+        """Return the state after a round that is recorded and saved."""
+        given, begin = self._given, time.perf_counter()
+        client_data = _clients(clients, number - 1)
+        if self._checkpoints is not None and self._process.takes_client_ids:
+            client_data = list(client_data)
+            for client in client_data:
+                if isinstance(client, tuple) and client[0] is not None:
+                    id_json(client[0])
+        output = self._process.next(state, client_data)
+        unrecorded = ("client_diagnostics", "refused_clients", NOT_PRIVATE)
+        metrics = {name: value for name, value in output.metrics.items() if name not in unrecorded}
+        record: Record = {given.unit: number, **self._summarize(jax.device_get(metrics))}
+        if refused := output.metrics.get("refused_clients"):
+            record["refused_clients"] = [str(name) for name in refused]
+        if diagnostics := output.metrics.get("client_diagnostics"):
+            record["client_diagnostics"] = diagnostics_record(diagnostics)  # ids need have no order
+        if self._evaluate is not None and (last or number % given.evaluate_every == 0):
+            record |= self._evaluated(output.state)
+        if given.timed:
+            record["seconds"] = round(time.perf_counter() - begin, 3)
+        self._add(record)
+        if self._checkpoints is not None and (last or number % given.checkpoint_every == 0):
+            kept = {} if given.metrics_file is not None else {"history": self.history}
+            self._checkpoints.save(number, output.state, kept)
+        self._progress.on_record(record)
+        self._report(copy.deepcopy(record))
+        return output.state
+
+    def _evaluated(self, state: Any) -> Record:
+        assert self._evaluate is not None
+        weights = jax.tree.map(lambda leaf: leaf, self._process.get_model_weights(state))  # in containers of its own
+        return self._summarize({"eval": jax.device_get(dict(self._evaluate(weights)))})
+
+    def _add(self, record: Record) -> None:
+        if self._checkpoints is not None or self._given.metrics_file is not None:
+            _check_json(record)
+        self.history.append(record)
+        # The line comes before the checkpoint, so that a checkpoint always has its history; later lines are dropped.
+        for recorder in self._recorders:
+            recorder.on_record(record)
 
 
 def train_model(
@@ -286,38 +262,3 @@ def train_model(
                 release(record, record["round"])
 
     return run_rounds(process, clients, num_rounds, report=report, **options)
-
-
-def _append(path: Path, record: Record) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _resume_file(path: Path, done: int) -> list[Record]:
-    """Keep records up to the checkpoint; later ones are written again."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kept = [r for r in read_history(path) if r["round"] <= done] if path.exists() else []
-    write_file(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
-    return kept
-
-
-def _progress_bar(total: int, done: int, show: bool) -> tuple[Any, Callable[[Record], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("rounds"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[loss]}"),
-    )
-    bar = Progress(*columns, disable=not show)
-    task = bar.add_task("rounds", total=total, completed=done, loss="")
-
-    def advance(record: Record) -> None:
-        loss = record.get("client_work/train/loss")
-        bar.update(task, advance=1, loss=f"loss {loss:.4f}" if isinstance(loss, int | float) else "")
-
-    return bar, advance

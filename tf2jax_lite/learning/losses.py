@@ -13,6 +13,7 @@ import numpy as np
 import optax
 
 from tf2jax_lite.learning.metrics import binary_crossentropy, categorical_crossentropy, sparse_categorical_crossentropy
+from tf2jax_lite.learning.options import LossOptions
 from tf2jax_lite.support.errors import InputError
 
 TrainLoss = Callable[[Mapping[str, Any], Any], Any]
@@ -235,42 +236,6 @@ _OPTAX: dict[str, Elementwise] = {
 ALL_LOSSES = (*LOSSES, *_OPTAX)
 
 
-@dataclasses.dataclass(frozen=True)
-class LossOptions:
-    """Options of cross entropies.
-
-    Attributes:
-      label_smoothing: share of each target that is spread over all classes, in [0, 1).
-      class_weights: a factor for the loss of each class of ``sparse_categorical_crossentropy`` or
-        ``binary_crossentropy`` (of 0 and 1).
-      focal_gamma: exponent of the focal loss (Lin et al. 2017): a cross entropy of H becomes (1 - exp(-H))^gamma H.
-      ignore_label: target of positions that do not count, of ``sparse_categorical_crossentropy``: padding of sequences.
-
-    Raises:
-      InputError: an option is out of range.
-    """
-
-    label_smoothing: float = 0.0
-    class_weights: Sequence[float] = ()
-    focal_gamma: float = 0.0
-    ignore_label: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        if not 0 <= self.label_smoothing < 1:
-            raise InputError(f"label_smoothing is at least 0 and below 1, not {self.label_smoothing}.")
-        if not 0 <= self.focal_gamma < float("inf"):
-            raise InputError(f"focal_gamma is 0 or more, not {self.focal_gamma}.")
-        if not all(0 <= weight < float("inf") for weight in self.class_weights):
-            raise InputError(f"class_weights are finite numbers of 0 or more, not {list(self.class_weights)}.")
-
-    def given(self) -> dict[str, Any]:
-        """Return the options that differ from the defaults."""
-        return {
-            field.name: v for field in dataclasses.fields(self) if (v := getattr(self, field.name)) != field.default
-        }
-
-
 def _kind(loss: str) -> str:
     """Return the kind of a named cross entropy; "" for other losses."""
     return loss.removesuffix("_crossentropy") if loss in LOSSES and loss.endswith("_crossentropy") else ""
@@ -301,7 +266,7 @@ def training_loss(loss: str, options: LossOptions, *, from_logits: bool, label: 
     """
     if not isinstance(loss, str) or not (":" in loss or LONG_NAMES.get(loss, loss) in ALL_LOSSES):
         raise InputError(f"no loss {loss!r}; there are {', '.join(ALL_LOSSES)}, and module:function of your own.")
-    given = options.given()
+    given = options.identity()
     if given.keys() - _allowed(loss):
         raise InputError(f"{min(given.keys() - _allowed(loss))} does not go with the loss {loss!r}.")
     if ":" in loss:
@@ -368,7 +333,7 @@ def options_by_output(losses: Sequence[OutputLoss], options: LossOptions) -> dic
     Raises:
       InputError: an option goes with no loss.
     """
-    given = options.given()
+    given = options.identity()
     fitting = {item.output: given.keys() & _allowed(item.loss) for item in losses}
     unused = given.keys() - set().union(*fitting.values())
     if unused:
@@ -427,7 +392,7 @@ def _fields(loss: NamedLoss) -> dict[str, Any]:
 class _Weighted(NamedLoss):
     """A cross entropy with options."""
 
-    options: LossOptions = LossOptions()
+    options: LossOptions = dataclasses.field(default_factory=LossOptions)
 
     @property
     def ignores_masks(self) -> bool:

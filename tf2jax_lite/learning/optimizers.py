@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from tf2jax_lite.learning.checks import check_number
+from tf2jax_lite.learning.options import OptimizerOptions
 from tf2jax_lite.learning.process import PyTree
 from tf2jax_lite.support.errors import InputError
 
@@ -80,6 +81,30 @@ def named_optimizer(
     if not clip_norm > 0:
         raise InputError(f"clip_norm is above 0, not {clip_norm}")
     return optax.chain(optax.clip_by_global_norm(clip_norm), optimizer)
+
+
+def chosen_optimizer(options: OptimizerOptions, total_steps: int, names: Sequence[str]) -> optax.GradientTransformation:
+    """Return the optimizer of options.
+
+    Args:
+      options: see `named_optimizer` and `with_multipliers`.
+      total_steps: total number of steps.
+      names: of the params that train.
+
+    Raises:
+      InputError: an option is out of range or does not go with the optimizer.
+    """
+    found = named_optimizer(
+        options.optimizer,
+        options.learning_rate,
+        momentum=options.momentum,
+        weight_decay=options.weight_decay,
+        clip_norm=options.clip_norm,
+        schedule=options.schedule,
+        warmup_steps=options.warmup_steps,
+        total_steps=total_steps,
+    )
+    return with_multipliers(found, options.lr_multipliers, names) if options.lr_multipliers else found
 
 
 def with_multipliers(

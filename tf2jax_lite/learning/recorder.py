@@ -5,6 +5,7 @@ Source: tff.program, whose release managers these are by name.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import csv
 import dataclasses
@@ -13,16 +14,19 @@ import io
 import json
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich import progress
 
 from tf2jax_lite.export.atomic_dir import write_file
 from tf2jax_lite.support.errors import DataError, ExportError, InputError, MissingLibraryError
+from tf2jax_lite.support.limits import regular
 
 Record = dict[str, Any]
 
@@ -87,15 +91,98 @@ def diagnostics_record(by_client: Mapping[Any, Any]) -> dict[str, Any]:
     return found
 
 
-class EventWriter:
-    """Appends scalars to a new event file.
+class Recorder:
+    """Gets the records of a training; a subclass overrides what it needs."""
+
+    def on_record(self, record: Mapping[str, Any]) -> None:
+        """Run for each new record of the history."""
+
+    def on_end(self) -> None:
+        """Run at the end, and after an error."""
+
+
+@contextlib.contextmanager
+def _writing(path: Any) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ExportError) as error:
+        raise DataError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
+
+
+class JsonLines(Recorder):
+    """Appends each record to a file as a line of JSON.
+
+    Args:
+      path: the file; its folder is made.
+
+    Raises:
+      DataError: it cannot be written.
+    """
+
+    def __init__(self, path: str | Path):
+        self._path = Path(path)
+        with _writing(path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+
+    def resume(self, done: int) -> list[Record]:
+        """Return the records up to a checkpoint; later ones are written again."""
+        with _writing(self._path):
+            kept = [r for r in read_history(self._path) if r["round"] <= done] if self._path.exists() else []
+            write_file(self._path, lines_of(kept))
+        return kept
+
+    def on_record(self, record: Mapping[str, Any]) -> None:
+        """See `Recorder.on_record`."""
+        with _writing(self._path), self._path.open("ab") as file:
+            file.write(lines_of([record]))
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def lines_of(records: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return records as lines of JSON."""
+    return "".join(json.dumps(dict(record)) + "\n" for record in records).encode()
+
+
+def read_history(path: str | Path) -> list[Record]:
+    """Read a JSONL file of metrics that `run_rounds` wrote.
+
+    Each line is a dict with ``round``.
+
+    Args:
+      path: the file.
+
+    Raises:
+      DataError: the file is damaged, or cannot be read. An unfinished last line, of a run that was killed, is left out.
+    """
+    records: list[Record] = []
+    try:
+        lines = regular(Path(path), DataError).read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not a history, as it is no text: {error}") from error
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            record = json.loads(line)
+            record["round"] = int(record["round"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}, line {number}: not a record of a round: {error}") from error
+        records.append(record)
+    return records
+
+
+class TensorBoard(Recorder):
+    """Writes each record's scalars to an event file for TensorBoard.
+
+    Those of arrays have an index.
 
     Args:
       directory: where the file is made; TensorBoard's ``--logdir``.
 
     Raises:
       MissingLibraryError: tensorboardX is not installed.
-      OSError: the file cannot be made.
+      DataError: the file cannot be made.
     """
 
     def __init__(self, directory: str | Path):
@@ -105,17 +192,53 @@ class EventWriter:
             raise MissingLibraryError(
                 f"event files need tensorboardX: pip install 'tf2jax-lite[tensorboard]' ({error})"
             ) from error
-        self._writer = SummaryWriter(str(directory))
+        self._directory = directory
+        with _writing(directory):
+            self._writer = SummaryWriter(str(directory))
 
-    def add_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Write scalars by tag, float32, of one step (0 or more)."""
-        for tag, value in values.items():
-            self._writer.add_scalar(tag, value, step)
-        self._writer.flush()  # a training may be killed
+    def on_record(self, record: Mapping[str, Any]) -> None:
+        """See `Recorder.on_record`: the step is the record's round or epoch."""
+        step = int(record["round"] if "round" in record else record["epoch"])
+        with _writing(self._directory):
+            for tag, value in scalars_of(record).items():
+                if tag not in ("round", "epoch"):
+                    self._writer.add_scalar(tag, value, step)
+            self._writer.flush()  # a training may be killed
 
-    def close(self) -> None:
-        """Close the file."""
+    def on_end(self) -> None:
+        """See `Recorder.on_end`."""
         self._writer.close()
+
+
+class ProgressBar(Recorder):
+    """Shows the number of rounds and the loss.
+
+    Args:
+      total: number of rounds.
+      done: of these, before a resumption.
+    """
+
+    def __init__(self, total: int, done: int = 0):
+        columns = (
+            progress.TextColumn("rounds"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.fields[loss]}"),
+        )
+        self._bar = progress.Progress(*columns)
+        self._task = self._bar.add_task("rounds", total=total, completed=done, loss="")
+        self._bar.start()
+
+    def on_record(self, record: Mapping[str, Any]) -> None:
+        """See `Recorder.on_record`."""
+        loss = record.get("client_work/train/loss")
+        text = f"loss {loss:.4f}" if isinstance(loss, int | float) else ""
+        self._bar.update(self._task, completed=record["round"], loss=text)
+
+    def on_end(self) -> None:
+        """See `Recorder.on_end`."""
+        self._bar.stop()
 
 
 def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None:
@@ -225,13 +348,11 @@ class _FileReleaseManager:
         """
         self._rows[key] = {"round": key, **value}
         rows = [row for _, row in sorted(self._rows.items())]
-        try:
+        with _writing(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(self._path, self._text(rows).encode())
-        except (OSError, ExportError) as error:
-            raise DataError(f"{self._path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
+            write_file(self._path, self._content(rows))
 
-    def _text(self, rows: list[dict[str, Any]]) -> str:
+    def _content(self, rows: list[dict[str, Any]]) -> bytes:
         raise NotImplementedError
 
 
@@ -244,13 +365,13 @@ class CSVFileReleaseManager(_FileReleaseManager):
       file_path: the file.
     """
 
-    def _text(self, rows: list[dict[str, Any]]) -> str:
+    def _content(self, rows: list[dict[str, Any]]) -> bytes:
         columns = list(dict.fromkeys(name for row in rows for name in row))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows({n: json.dumps(v) if isinstance(v, list | dict) else v for n, v in r.items()} for r in rows)
-        return text.getvalue()
+        return text.getvalue().encode()
 
 
 class JSONLinesReleaseManager(_FileReleaseManager):
@@ -260,25 +381,22 @@ class JSONLinesReleaseManager(_FileReleaseManager):
       file_path: the file.
     """
 
-    def _text(self, rows: list[dict[str, Any]]) -> str:
-        return "".join(json.dumps(row) + "\n" for row in rows)
+    def _content(self, rows: list[dict[str, Any]]) -> bytes:
+        return lines_of(rows)
 
 
-class TensorBoardReleaseManager:
+class TensorBoardReleaseManager(TensorBoard):
     """Writes scalars for TensorBoard, those of arrays by index.
 
     See tff.program.TensorBoardReleaseManager.
 
     Args:
-      summary_dir: the folder.
+      directory: the folder.
     """
-
-    def __init__(self, summary_dir: str | Path):
-        self._writer = EventWriter(summary_dir)
 
     def release(self, value: Mapping[str, Any], key: int) -> None:
         """See `ReleaseManager.release`."""
-        self._writer.add_scalars({n: v for n, v in scalars_of(value).items() if n != "round"}, key)
+        self.on_record({**value, "round": key})
 
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 220, 70, 16, 28, 34
@@ -319,7 +437,7 @@ class History:
 
     def jsonl(self) -> bytes:
         """Return a line of JSON for each record."""
-        return "".join(json.dumps(record, sort_keys=True) + "\n" for record in self.records).encode()
+        return lines_of(dict(sorted(record.items())) for record in self.records)
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
         """Return for each name its numbers, each with the number of its record."""

@@ -17,6 +17,7 @@ from tf2jax_lite.calling.params import is_seed_state, is_trainable, merge_params
 from tf2jax_lite.calling.structures import map_structure
 from tf2jax_lite.export.artifact import converted_function
 from tf2jax_lite.export.load import load
+from tf2jax_lite.export.loaded_function import LoadedFunction
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.predictions import Kind, prediction_kinds
 from tf2jax_lite.export.symbolic_dims import stage_symbolic
@@ -126,7 +127,8 @@ def create_model_from_converted(
     train_fn, train_params = train
     eval_fn, eval_params = evaluate or train
     weights = _shared(train_params, eval_params)
-    loss, facts = as_train_loss(train_loss), getattr(train_fn, "training", None)
+    loss = as_train_loss(train_loss)
+    facts = train_fn.training if isinstance(train_fn, LoadedFunction | AnnotatedFunction) else None
     if facts is not None:
         _check_facts(facts, loss, weights)
         has_regularization = facts.returns_losses
@@ -159,9 +161,9 @@ def create_model_from_converted(
         check_metrics("create_model_from_converted", "eval_metrics", eval_metrics),
         {name: name in changing for name in weights.non_trainable},
         {
-            mode: fn.independent  # type: ignore[attr-defined]  # of an artifact, whose operations are not seen here
+            mode: fn.independent  # of an artifact, whose operations are not seen here
             for mode, fn in (("train", train_fn), ("eval", eval_fn))
-            if hasattr(fn, "independent")
+            if isinstance(fn, LoadedFunction)
         },
     )
     if getattr(loss, "takes_probabilities", False) and (kinds := _prediction_kinds(eval_fn, eval_params)):
@@ -192,9 +194,10 @@ def _check_facts(facts: TrainingFacts, loss: Any, weights: ModelWeights) -> None
 
 def _prediction_kinds(fn: Any, params: Mapping[str, Any]) -> list[Kind]:
     """Return the kinds of a function's results; none if unknown."""
-    recorded = getattr(fn, "kinds", None)  # of an artifact, whose operations are not seen here
-    if recorded is not None or not isinstance(fn, AnnotatedFunction):
-        return jax.tree.leaves(recorded)
+    if isinstance(fn, LoadedFunction):  # whose operations are not seen here
+        return jax.tree.leaves(fn.kinds)
+    if not isinstance(fn, AnnotatedFunction):
+        return []
     with contextlib.suppress(Exception):  # shapes that are found with data only
         staged = stage_symbolic(converted_function(fn), None, params)
         return prediction_kinds(staged.jaxpr)[: len(staged.results)]
@@ -374,7 +377,7 @@ def _mask_reader(
 
 def _written(fn: Any) -> list[str]:
     """Return the variables that a converted function may write."""
-    converted = fn.fn.converted
+    converted = fn.converted
     graph = converted.program.graph
     writes = converted.program.effects(graph.main).writes
     captures = [getattr(capture.value, "name", "") for capture in graph.captures]
@@ -419,11 +422,9 @@ def argument_reader(inputs: InputSource) -> Callable[[Mapping[str, Any]], tuple[
 
 
 def _takes_key(fn: Any) -> bool:
-    found = getattr(fn, "needs_key", None)  # of an artifact
-    if found is not None:
-        return bool(found)
-    converted = getattr(getattr(fn, "fn", None), "converted", None)
-    return bool(converted.program.random_nodes) if converted is not None else False
+    if isinstance(fn, LoadedFunction):
+        return fn.needs_key
+    return isinstance(fn, AnnotatedFunction) and bool(fn.converted.program.random_nodes)
 
 
 def _seed(key: Any, old: Any) -> Any:

@@ -99,6 +99,21 @@ def beside(tree: Any, others: Any) -> Any:
     return jax.device_put(tree, *devices) if len(devices) == 1 else tree
 
 
+def placed(tree: PyTree, shardings: PyTree) -> PyTree:
+    """Return arrays with shardings.
+
+    Args:
+      tree: arrays that this process holds; of several processes, all hold the same.
+      shardings: of each array.
+    """
+
+    def place(leaf: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+        array = np.asarray(leaf)
+        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+    return jax.tree.map(place, tree, shardings)
+
+
 SEPARATOR = "/"
 _IDS = "ids"
 

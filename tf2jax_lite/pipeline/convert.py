@@ -352,9 +352,9 @@ def _annotated(
     if params:
         lines.append("Returns (results, updated params).")
     fn.__doc__ = "\n\n".join(lines)
-    fn.converted = converted
     return AnnotatedFunction(
         fn,
+        converted,
         imported.structured_inputs,
         imported.structured_outputs,
         interface.signature,
@@ -366,5 +366,4 @@ def _annotated(
 
 def graph_of(fn: AnnotatedFunction) -> ir.Graph:
     """Return the IR graph of a converted function, after all passes."""
-    converted: ConvertedFunction = fn.fn.converted  # type: ignore[attr-defined]
-    return converted.program.graph
+    return fn.converted.program.graph

@@ -36,6 +36,7 @@ class AnnotatedFunction:
 
     Attributes:
       fn: the pure function itself.
+      converted: its program and interface.
       structured_inputs: ``(args, kwargs)`` with ``tf.TensorSpec`` leaves, as TensorFlow describes them.
       structured_outputs: the results' structure with ``tf.TensorSpec`` leaves.
       signature: the ``inspect.Signature`` of the arguments, without ``params`` and ``rng``.
@@ -56,6 +57,7 @@ class AnnotatedFunction:
     def __init__(
         self,
         fn: Callable[..., Any],
+        converted: ConvertedFunction,
         structured_inputs: Any,
         structured_outputs: Any,
         signature: inspect.Signature,
@@ -65,6 +67,7 @@ class AnnotatedFunction:
         layer_stacks: Stacks | None = None,
     ):
         self.fn = fn
+        self.converted = converted
         self._sizes = sizes
         self.structured_inputs = structured_inputs
         self.structured_outputs = structured_outputs

@@ -21,7 +21,7 @@ from tf2jax_lite.frontend import concrete as _  # noqa: F401  (first: without Te
 from .bisection import bisect
 from .compare import OutputComparison
 from .results import Bisection, CaseComparison, NodeError, SignatureComparison, Suspect, Verification
-from .verifier import verify, verify_saved_model
+from .verifier import verify
 
 __all__ = [
     "Bisection",
@@ -33,5 +33,4 @@ __all__ = [
     "Verification",
     "bisect",
     "verify",
-    "verify_saved_model",
 ]

@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
+from tf2jax_lite.calling.names import match_names
 from tf2jax_lite.calling.params import is_seed_state
 from tf2jax_lite.calling.structures import TensorArgument
-from tf2jax_lite.export.to_tensorflow import match_names
 from tf2jax_lite.frontend.graphdef import functions
 from tf2jax_lite.frontend.runtime.host_function import HostFunction
 from tf2jax_lite.frontend.safety import raw_protos, unsafe_ops
@@ -166,7 +166,7 @@ def convert_source(source: Source, *, split_host: bool = False) -> Target:
     else:
         annotated, params = convert.convert_from_restored(concrete)
         handles = {}
-    converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
+    converted: ConvertedFunction = annotated.converted
     variables: dict[str, Any] = {}
     if source.graph is None:
         by_handle = {id(v.handle): v for v in concrete.graph.variables if getattr(v, "handle", None) is not None}
@@ -191,7 +191,7 @@ def _captured_position(converted: ConvertedFunction, host: HostFunction | None, 
 def _tf1_target(source: Source, path: Path, tags: list[str]) -> Target:
     """Convert a signature of a TF1 SavedModel."""
     annotated, params = convert.convert_saved_model(path, source.name, tags)
-    converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
+    converted: ConvertedFunction = annotated.converted
     session = tf1_session.Session.of_saved_model(path, saved_model.meta_graph(path, tags), source.name, tags)
     return SessionTarget(source.name, session, converted, params, {}, {}, path)
 
@@ -199,7 +199,7 @@ def _tf1_target(source: Source, path: Path, tags: list[str]) -> Target:
 def _meta_target(source: Source, path: Path, inputs: list[str], outputs: list[str]) -> Target:
     """Convert the graph of a TF1 checkpoint."""
     annotated, params = convert.convert_graph_def(path, inputs, outputs)
-    converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
+    converted: ConvertedFunction = annotated.converted
     session = tf1_session.Session.of_meta_graph(path, outputs)
     return SessionTarget(source.name, session, converted, params, {}, {}, path)
 

@@ -147,37 +147,6 @@ def verify(
     return result
 
 
-def verify_saved_model(
-    path: str | os.PathLike[str],
-    signatures: Sequence[str] | None = None,
-    tags: Sequence[str] | None = None,
-    inputs: Mapping[str, Any] | None = None,
-    *,
-    seed: int = 0,
-    rtol: float | None = None,
-    progress: Callable[[str], None] = lambda name: None,
-) -> list[SignatureComparison]:
-    """Compare signatures of a SavedModel in one case each; `verify` does more.
-
-    Args:
-      path: the directory of the SavedModel.
-      signatures: names of signatures; all by default.
-      tags: tags of the MetaGraph to load; needed only if there are several.
-      inputs: arrays by argument name, in place of drawn ones.
-      seed: of the inputs that are drawn.
-      rtol: relative tolerance; the default depends on the dtype.
-      progress: called with the name of each step as it begins.
-
-    Returns:
-      A comparison for each signature.
-
-    Raises:
-      InvalidModelError: there is no readable SavedModel, or no such signature.
-    """
-    options: dict[str, Any] = {"seeds": (seed,), "batch_sizes": (2,), "rtol": rtol, "bisect": False}
-    return verify(path, signatures=signatures, tags=tags, inputs=inputs, progress=progress, **options).signatures
-
-
 def _repro(
     found: Sequence[SignatureComparison], folder: Path, rtol: float | None, progress: Callable[[str], None]
 ) -> Path | None:

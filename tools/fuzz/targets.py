@@ -242,7 +242,9 @@ def _artifact_targets(corpus: Path, work: Path) -> dict[str, Target]:
             for name, spec in fn.interface.tensors().items()
             if math.prod(d or 2 for d in spec.shape or ()) < 1 << 16
         }
-        found = jax.eval_shape(lambda p, a: call_with_arrays(fn, p, a)[0], dict(params), fitting_arrays(fn, arrays))
+        found = jax.eval_shape(
+            lambda p, a: call_with_arrays(fn, p, a)[0], dict(params), fitting_arrays(fn.interface, fn.taken, arrays)
+        )
         flat_results(found)
 
     def tensors(file: str, data: bytes) -> Any:

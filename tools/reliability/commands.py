@@ -84,7 +84,7 @@ _SERVER = """
     from tf2jax_lite.cli import app
     if {tensorflow}:
         from tf2jax_lite.pipeline import convert as api, model_files
-        from tf2jax_lite.export import to_tensorflow as to_tf
+        from tf2jax_lite.artifacts import export_tf as to_tf
         from tf2jax_lite import verification
     from tf2jax_lite.cli import main
 

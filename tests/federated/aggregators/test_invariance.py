@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tf2jax_lite.federated import aggregators as agg
+from tf2jax_lite.federated.aggregators.base import NAMED
 from tf2jax_lite.learning.process import ClientUpdates
 
 from .cohort import TEMPLATE, N, make
@@ -47,6 +48,18 @@ FACTORIES = {
 NAMES = list(FACTORIES)
 # The secure mean, which is last, rounds products of weights and updates to the steps of its bound.
 SCALED = NAMES[:-1]
+
+
+def kind(factory):
+    """Return the classes of a factory, and of its codec."""
+    return type(factory), type(getattr(factory, "codec", None))
+
+
+def test_each_aggregator_of_the_command_line_is_among_these():
+    tested = {kind(factory) for factory in FACTORIES.values()}
+    assert [name for name, make in NAMED.items() if kind(make()) not in tested] == []
+
+
 POISON = (np.nan, np.inf, -np.inf, 3e38, -1.0)
 
 

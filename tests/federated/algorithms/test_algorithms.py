@@ -273,8 +273,8 @@ def test_scaffold():
     state, metrics = check(
         process, p, rounds=COHORTS, wrap=lambda chosen: [(f"client {i}", ClientDataset(CLIENTS[i])) for i in chosen]
     )
-    np.testing.assert_allclose(state.control["w"], c["w"], atol=1e-5)
-    np.testing.assert_allclose(state.client_controls["client 5"]["w"], own[5]["w"], atol=1e-5)
+    np.testing.assert_allclose(state.finalizer["w"], c["w"], atol=1e-5)
+    np.testing.assert_allclose(state.clients["client 5"]["w"], own[5]["w"], atol=1e-5)
     found = metrics["client_diagnostics"]
     assert list(found) == [f"client {i}" for i in COHORTS[-1]]
     for i, update in zip(COHORTS[-1], updates, strict=True):
@@ -460,8 +460,8 @@ def test_kmeans():
         w = w + n
     process = build_fed_kmeans(3, (6,), client_batching=BATCHING)
     state, _ = train(process, params=centers)
-    np.testing.assert_allclose(state.centroids, c, atol=1e-5)
-    np.testing.assert_allclose(state.weights, w)
+    np.testing.assert_allclose(state.weights.trainable, c, atol=1e-5)
+    np.testing.assert_allclose(state.weights.non_trainable, w)
 
 
 @pytest.mark.full
@@ -486,7 +486,7 @@ def test_kmeans_goes_on_from_its_weights():
     for again in (process.initialize(params=weights), process.set_model_weights(process.initialize(), weights)):
         for a, b in zip(process.get_model_weights(again), weights, strict=True):
             np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(process.set_model_weights(state, weights.trainable).weights, np.ones(3))
+    np.testing.assert_array_equal(process.set_model_weights(state, weights.trainable).weights.non_trainable, np.ones(3))
 
 
 def agnostic(**options):

@@ -124,7 +124,7 @@ def test_fed_sgd_sends_the_gradient_of_the_mean_loss(batching):
 
 
 @pytest.mark.default_cases("fed_sgd-vmap")
-@pytest.mark.parametrize("execution", ["vmap", "scan", "unrolled", "loop"])
+@pytest.mark.parametrize("execution", ["vmap", "scan", "loop"])
 @pytest.mark.parametrize("name", [*COUNTING, *STEPPING])
 def test_padded_batches_are_those_of_their_size(name, execution):
     """The debug backend runs short batches as they are."""
@@ -254,7 +254,7 @@ def test_a_half_weighs_its_own_examples():
 
 @pytest.mark.default_cases("fed_avg-scan-True", "fed_avg-vmap-False")
 @pytest.mark.parametrize("norm", [False, True])
-@pytest.mark.parametrize("execution", ["vmap", "scan", "unrolled", "loop", "debug"])
+@pytest.mark.parametrize("execution", ["vmap", "scan", "loop", "debug"])
 @pytest.mark.parametrize("name", ["fed_avg", "fed_prox"])
 def test_filled_examples_are_in_no_metric(name, execution, norm):
     """With a rate of 0 the metrics of training are those of the examples."""

@@ -118,9 +118,9 @@ def test_a_state_keeps_its_dtypes(name):
     data = [[batch], [batch]]
     new, _ = process.next(state, [*enumerate(data)] if process.takes_client_ids else data)
     if name == "scaffold":
-        controls = [new.client_controls.like, *new.client_controls.values(), new.control]
+        controls = [new.clients.like, *new.clients.values(), new.finalizer]
         assert [c["w"].dtype for c in controls] == [jnp.float32] * 4
-        state, new = (s._replace(client_controls=None) for s in (state, new))
+        state, new = (s._replace(clients=None) for s in (state, new))
     forms = [jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape}", s) for s in (state, new)]
     assert forms[0] == forms[1]
 
@@ -131,5 +131,5 @@ def test_control_variates_are_means_of_gradients():
     process = fed.build_scaffold(linear(jnp.bfloat16), 3, 2.0**-10, client_batching=BatchHParams(8))
     start = process.initialize(params={"w": jnp.zeros((), jnp.bfloat16)})
     state, _ = process.next(start, [(0, clients(24)[0])])
-    assert float(state.client_controls[0]["w"]) == 1.0
-    assert float(state.control["w"]) == np.float32(1) / np.float32(3)
+    assert float(state.clients[0]["w"]) == 1.0
+    assert float(state.finalizer["w"]) == np.float32(1) / np.float32(3)

@@ -53,7 +53,7 @@ def exported(params, batch):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("backend", ["scan", "cpu_pool", "vmap", "loop", "unrolled"])
+@pytest.mark.parametrize("backend", ["scan", "cpu_pool", "vmap", "loop"])
 @pytest.mark.filterwarnings("error")
 def test_metrics_by_position(backend):
     """Their statistics have more dimensions; training and evaluation agree."""

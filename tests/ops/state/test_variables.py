@@ -59,7 +59,7 @@ def test_variable_op(name):
     fn = tf.function(lambda: FUNCTIONS[name](v))
     with jax.enable_x64(True):
         jax_fn, params = tf2jax.convert(fn)
-        graph = jax_fn.fn.converted.program.graph
+        graph = jax_fn.converted.program.graph
         for run in (jax_fn, jax.jit(jax_fn)):
             v.assign(START)
             expected = fn()

@@ -12,8 +12,9 @@ import numpy as np
 
 from tf2jax_lite.calling.params import flatten_params, param_path, split_params
 from tf2jax_lite.export import codegen
+from tf2jax_lite.export.loaded_function import LoadedFunction
 from tf2jax_lite.export.symbolic_dims import stage_symbolic
-from tf2jax_lite.pipeline.converted_function import ConvertedFunction
+from tf2jax_lite.pipeline.converted_function import AnnotatedFunction, ConvertedFunction
 from tf2jax_lite.support.errors import InputError, MissingLibraryError, MissingParamError, Tf2JaxError
 
 
@@ -58,10 +59,10 @@ def to_nnx(jax_fn: Callable[..., Any], params: Mapping[str, Any], *, rngs: Any =
     import_nnx()
     from . import modules
 
-    converted = getattr(getattr(jax_fn, "fn", None), "converted", None)
-    if isinstance(converted, ConvertedFunction):
+    converted = jax_fn.converted if isinstance(jax_fn, AnnotatedFunction) else None
+    if converted is not None:
         name, needs_key = converted.interface.name, bool(converted.program.random_nodes)
-    elif hasattr(jax_fn, "interface") and hasattr(jax_fn, "needs_key"):  # as `load` returns it
+    elif isinstance(jax_fn, LoadedFunction):
         name, needs_key = jax_fn.interface.name, jax_fn.needs_key
     else:
         raise InputError(
@@ -70,7 +71,7 @@ def to_nnx(jax_fn: Callable[..., Any], params: Mapping[str, Any], *, rngs: Any =
         )
     params = flatten_params(params)
     trainable, others = split_params(params)
-    if isinstance(converted, ConvertedFunction):
+    if converted is not None:
         missing = [variable for variable in converted.variables if variable not in params]
         if missing:
             raise MissingParamError(f"{name}: params lack {len(missing)} variable(s): {', '.join(missing[:10])}")
@@ -98,8 +99,8 @@ def _statistics(
     jax_fn: Any, converted: ConvertedFunction | None, params: Mapping[str, Any], others: Mapping[str, Any]
 ) -> frozenset[str]:
     """Return the non-trainable variables that hold statistics of batches."""
-    if not isinstance(converted, ConvertedFunction):
-        return frozenset(getattr(jax_fn, "moving_statistics", ())) & others.keys()
+    if converted is None:
+        return jax_fn.moving_statistics & others.keys()
     if not any(jnp.issubdtype(value.dtype, jnp.floating) for value in others.values()):
         return frozenset()
     try:

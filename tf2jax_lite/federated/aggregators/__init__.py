@@ -11,89 +11,25 @@ Read in this order:
   secure: secure sums, also with distributed differential privacy.
   recommended: combinations with good defaults.
 
-Must not import `algorithms`, `running` or `flower`.
+A module lists its public names in ``__all__``; `base.named` gives an aggregator its name on the command line.
+
+Must not import `algorithms`, `execution` or `flower`.
 """
 
-from tf2jax_lite.federated.aggregators.base import Factory, MeanFactory, SumFactory, UnweightedMeanFactory
-from tf2jax_lite.federated.aggregators.clipping import (
-    ClippingFactory,
-    PrivateQuantileEstimationProcess,
-    QuantileEstimation,
-    ScreeningFactory,
-    ZeroingFactory,
-    clipping_factory,
-    finite_clients,
-    screen_updates,
-    zeroing_factory,
-)
-from tf2jax_lite.federated.aggregators.compression import (
-    Codec,
-    CompressionFactory,
-    Drive,
-    EliasGamma,
-    RotatedUniformQuantizer,
-    TernGrad,
-    TopK,
-    UniformQuantizer,
-)
-from tf2jax_lite.federated.aggregators.privacy import (
-    DifferentiallyPrivateFactory,
-    adaptive_clip_noise_params,
-    gaussian_epsilon,
-    gaussian_noise_multiplier,
-)
-from tf2jax_lite.federated.aggregators.recommended import (
-    compression_aggregator,
-    ddp_secure_aggregator,
-    dp_aggregator,
-    entropy_compression_aggregator,
-    robust_aggregator,
-    secure_aggregator,
-)
-from tf2jax_lite.federated.aggregators.robust import (
-    CoordinateMedianFactory,
-    GeometricMedianFactory,
-    KrumFactory,
-    TrimmedMeanFactory,
-)
-from tf2jax_lite.federated.aggregators.secure import DistributedDpSumFactory, SecureSumFactory
+from . import base, clipping, compression, privacy, recommended, robust, secure
+from .base import *  # noqa: F403
+from .clipping import *  # noqa: F403
+from .compression import *  # noqa: F403
+from .privacy import *  # noqa: F403
+from .recommended import *  # noqa: F403
+from .robust import *  # noqa: F403
+from .secure import *  # noqa: F403
 
-__all__ = [
-    "ClippingFactory",
-    "Codec",
-    "CompressionFactory",
-    "CoordinateMedianFactory",
-    "DifferentiallyPrivateFactory",
-    "DistributedDpSumFactory",
-    "Drive",
-    "EliasGamma",
-    "Factory",
-    "GeometricMedianFactory",
-    "KrumFactory",
-    "MeanFactory",
-    "PrivateQuantileEstimationProcess",
-    "QuantileEstimation",
-    "RotatedUniformQuantizer",
-    "ScreeningFactory",
-    "SecureSumFactory",
-    "SumFactory",
-    "TernGrad",
-    "TopK",
-    "TrimmedMeanFactory",
-    "UniformQuantizer",
-    "UnweightedMeanFactory",
-    "ZeroingFactory",
-    "adaptive_clip_noise_params",
-    "clipping_factory",
-    "compression_aggregator",
-    "ddp_secure_aggregator",
-    "dp_aggregator",
-    "entropy_compression_aggregator",
-    "finite_clients",
-    "gaussian_epsilon",
-    "gaussian_noise_multiplier",
-    "robust_aggregator",
-    "screen_updates",
-    "secure_aggregator",
-    "zeroing_factory",
-]
+__all__: list[str] = []
+__all__ += base.__all__
+__all__ += clipping.__all__
+__all__ += compression.__all__
+__all__ += privacy.__all__
+__all__ += recommended.__all__
+__all__ += robust.__all__
+__all__ += secure.__all__

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,8 @@ import numpy as np
 from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, Guarantee, MeasuredProcessOutput, PyTree
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.xla_cpu.reductions import reduce_axes
+
+__all__ = ["Factory", "MeanFactory", "SumFactory", "UnweightedMeanFactory"]
 
 _ROUNDING = 1e-4  # closer values are rounded to the integer: in floating point, 0.07 * 100 is just above 7
 
@@ -130,6 +132,25 @@ class Factory(abc.ABC):
         Raises:
           InputError: the aggregation cannot take such updates.
         """
+
+
+NAMED: dict[str, Callable[..., Factory]] = {}
+"""Aggregators by their names on the command line."""
+
+_Make = TypeVar("_Make", bound=Callable[..., Factory])
+
+
+def named(name: str) -> Callable[[_Make], _Make]:
+    """Return a decorator that gives a factory a name on the command line.
+
+    The factory's arguments, all of which have defaults, are the aggregator's options.
+    """
+
+    def registered(make: _Make) -> _Make:
+        NAMED[name] = make
+        return make
+
+    return registered
 
 
 def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
@@ -425,3 +446,13 @@ class UnweightedMeanFactory(MeanFactory):
     """
 
     weighted = False
+
+
+@named("mean")
+def _weighted_mean() -> Factory:
+    return MeanFactory()
+
+
+@named("unweighted_mean")
+def _unweighted_mean() -> Factory:
+    return UnweightedMeanFactory()

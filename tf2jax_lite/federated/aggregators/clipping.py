@@ -35,6 +35,18 @@ from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates
 from tf2jax_lite.support.errors import InputError
 
+__all__ = [
+    "ClippingFactory",
+    "PrivateQuantileEstimationProcess",
+    "QuantileEstimation",
+    "ScreeningFactory",
+    "ZeroingFactory",
+    "clipping_factory",
+    "finite_clients",
+    "screen_updates",
+    "zeroing_factory",
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class QuantileEstimation:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import inspect
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +26,23 @@ from tf2jax_lite.federated.aggregators.base import (
     client_keys,
     factor_to_one,
     float_template,
+    named,
     share_up,
 )
 from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates
 from tf2jax_lite.support.errors import InputError
+
+__all__ = [
+    "Codec",
+    "CompressionFactory",
+    "Drive",
+    "EliasGamma",
+    "RotatedUniformQuantizer",
+    "TernGrad",
+    "TopK",
+    "UniformQuantizer",
+]
 
 
 def walsh_hadamard(x: Any) -> Any:
@@ -89,6 +103,26 @@ class Codec(abc.ABC):
         """Return the number of bits of the message, float32 ()."""
 
 
+_Codec = TypeVar("_Codec", bound=Callable[..., Codec])
+
+
+def _coded(name: str) -> Callable[[_Codec], _Codec]:
+    """Return a decorator of codecs that names the aggregator of updates in them.
+
+    Its options are the codec's.
+    """
+
+    def registered(make: _Codec) -> _Codec:
+        def compressed(**options: Any) -> Factory:
+            return CompressionFactory(make(**options))
+
+        compressed.__signature__ = inspect.signature(make)  # type: ignore[attr-defined]
+        named(name)(compressed)
+        return make
+
+    return registered
+
+
 def _near_one(x: Any) -> tuple[Any, Any]:
     """Return numbers times a power of two that makes them about 1, and that power."""
     factor = factor_to_one(jnp.max(jnp.abs(x)))
@@ -101,6 +135,7 @@ def _finite(x: Any) -> Any:
     return jnp.clip(x, -most, most)
 
 
+@_coded("quantized")
 @dataclasses.dataclass(frozen=True)
 class UniformQuantizer(Codec):
     """Unbiased stochastic rounding to evenly spaced levels.
@@ -153,6 +188,7 @@ class UniformQuantizer(Codec):
         return header + jnp.minimum(fixed, jnp.ceil(entropy) + FLOAT_BITS * self.num_levels)
 
 
+@_coded("rotated")
 @dataclasses.dataclass(frozen=True)
 class RotatedUniformQuantizer(UniformQuantizer):
     """`UniformQuantizer` after a random rotation, unbiased.
@@ -177,6 +213,7 @@ class RotatedUniformQuantizer(UniformQuantizer):
         return _finite(rotate_back(rotated, size, shared_key) / factor)
 
 
+@_coded("drive")
 @dataclasses.dataclass(frozen=True)
 class Drive(Codec):
     """One bit a number: the signs after a rotation of the client's own, and one scale.
@@ -213,6 +250,7 @@ class Drive(Codec):
         return jnp.float32(rotated_size(size) + FLOAT_BITS)
 
 
+@_coded("tern_grad")
 @dataclasses.dataclass(frozen=True)
 class TernGrad(Codec):
     """Ternary values: zero or the largest magnitude, with sign.
@@ -297,6 +335,7 @@ def _gamma_bits(number: Any) -> Any:
     return 2 * (31 - jax.lax.clz(number)) + 1
 
 
+@_coded("top_k")
 @dataclasses.dataclass(frozen=True)
 class TopK(Codec):
     """The numbers of largest magnitude, the rest being zero: biased.

@@ -28,6 +28,13 @@ from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.process import AggregationProcess, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError, MissingLibraryError
 
+__all__ = [
+    "DifferentiallyPrivateFactory",
+    "adaptive_clip_noise_params",
+    "gaussian_epsilon",
+    "gaussian_noise_multiplier",
+]
+
 
 def _library() -> Any:
     try:

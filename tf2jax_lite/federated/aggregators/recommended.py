@@ -8,11 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tf2jax_lite.federated.aggregators.base import Factory, MeanFactory, SumFactory, UnweightedMeanFactory
+from tf2jax_lite.federated.aggregators.base import Factory, MeanFactory, SumFactory, UnweightedMeanFactory, named
 from tf2jax_lite.federated.aggregators.clipping import ClippingFactory, QuantileEstimation, ZeroingFactory
 from tf2jax_lite.federated.aggregators.compression import Codec, CompressionFactory, EliasGamma, UniformQuantizer
 from tf2jax_lite.federated.aggregators.privacy import DifferentiallyPrivateFactory, adaptive_clip_noise_params
 from tf2jax_lite.federated.aggregators.secure import DistributedDpSumFactory, SecureSumFactory
+
+__all__ = [
+    "compression_aggregator",
+    "ddp_secure_aggregator",
+    "dp_aggregator",
+    "entropy_compression_aggregator",
+    "robust_aggregator",
+    "secure_aggregator",
+]
 
 _MOST_UNCOMPRESSED = 20_000  # numbers of a tensor that is sent as it is
 
@@ -48,6 +57,7 @@ def _around(inner: Factory, zeroing: bool, clipping: bool) -> Factory:
     return default_zeroing(inner) if zeroing else inner
 
 
+@named("robust")
 def robust_aggregator(*, zeroing: bool = True, clipping: bool = True, weighted: bool = True) -> Factory:
     """Return a mean of updates with adaptive zeroing and clipping.
 
@@ -168,3 +178,19 @@ def ddp_secure_aggregator(
     if not zeroing:
         return adaptive(noise_multiplier)
     return _private_zeroing(adaptive, noise_multiplier, expected_clients_per_round)
+
+
+@named("compression")
+def _compression(zeroing: bool = True, clipping: bool = True, weighted: bool = True) -> Factory:
+    return compression_aggregator(zeroing=zeroing, clipping=clipping, weighted=weighted)
+
+
+@named("secure")
+def _secure(
+    bound: float = 1000.0,
+    weighted: bool = True,
+    modulus_bits: int = 32,
+    num_neighbors: int | None = None,
+    min_clients: int = 1,
+) -> Factory:
+    return _mean(weighted, SecureSumFactory(bound, modulus_bits, num_neighbors, min_clients))

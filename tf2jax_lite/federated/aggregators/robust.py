@@ -20,6 +20,7 @@ from tf2jax_lite.federated.aggregators.base import (
     factor_to_one,
     float_template,
     keep_rows,
+    named,
     row_norms,
     rows,
     share_down,
@@ -29,6 +30,8 @@ from tf2jax_lite.federated.aggregators.base import (
 from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
+
+__all__ = ["CoordinateMedianFactory", "GeometricMedianFactory", "KrumFactory", "TrimmedMeanFactory"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +108,7 @@ def _mean_of_ranks(update: Any, mask: Any, first: Any, last: Any) -> Any:
     return jax.tree.map(leaf, update)
 
 
+@named("median")
 @dataclasses.dataclass(frozen=True)
 class CoordinateMedianFactory(BufferedFactory):
     """The median of each coordinate, of the middle two if even (Yin et al., 2018)."""
@@ -115,6 +119,7 @@ class CoordinateMedianFactory(BufferedFactory):
         return _mean_of_ranks(update, mask, (number - 1) // 2, number // 2), {}
 
 
+@named("trimmed_mean")
 @dataclasses.dataclass(frozen=True)
 class TrimmedMeanFactory(BufferedFactory):
     """The trimmed mean of each coordinate (Yin et al., 2018).
@@ -151,6 +156,7 @@ def _squared_distances(update: Any) -> Any:
     return jax.lax.map(from_one, leaves)
 
 
+@named("krum")
 @dataclasses.dataclass(frozen=True)
 class KrumFactory(BufferedFactory):
     """Krum: the update nearest to its neighbors (Blanchard et al., 2017).
@@ -213,6 +219,7 @@ class _Pull(NamedTuple):
     distance: Any
 
 
+@named("geometric_median")
 @dataclasses.dataclass(frozen=True)
 class GeometricMedianFactory(BufferedFactory):
     """The geometric median, by Weiszfeld's steps (Pillutla et al., 2022).

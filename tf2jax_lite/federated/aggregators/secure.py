@@ -39,6 +39,8 @@ from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
 
+__all__ = ["DistributedDpSumFactory", "SecureSumFactory"]
+
 
 @dataclasses.dataclass(frozen=True)
 class SecureSumFactory(Factory):

@@ -6,6 +6,7 @@ fedjax.algorithms.hyp_cluster.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -88,55 +89,81 @@ def build_hyp_cluster(
             "build_hyp_cluster: with differential privacy, which cluster a client chooses, and so how many clients a "
             "cluster's sum is of, is not private. Train one model with differential privacy, or clusters without."
         )
-    nothing = SumFactory().create(())
     chooser = CohortRunner(
         loss_work(model, clusters=True),
-        nothing,
+        SumFactory().create(()),
         options.get("client_execution", "auto"),
         options.get("clients_per_chunk"),
         options.get("mesh"),
     )
     evaluation = None if client_batching is None else BatchHParams(client_batching.batch_size)
 
-    def by_cluster(name: str, given: Any) -> Sequence[Any]:
+    clusters = _Clusters(inner, chooser, num_clusters, evaluation)
+    return LearningProcess(
+        clusters.initialize,
+        clusters.next,
+        clusters.weights,  # type: ignore[arg-type]  (those of each cluster)
+        clusters.set_weights,
+        takes_client_ids=inner.takes_client_ids,
+        guarantees=inner.guarantees,
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Clusters:
+    """The functions of a process of several models.
+
+    Attributes:
+      inner: the process of one model.
+      chooser: runs the work that computes each cluster's loss on a client.
+      count: number of clusters.
+      batching: of the clients' examples for those losses.
+    """
+
+    inner: LearningProcess[LearningState]
+    chooser: CohortRunner
+    count: int
+    batching: Batching | None
+
+    def _by_cluster(self, name: str, given: Any) -> Sequence[Any]:
         # ModelWeights, a pair, are those of one model.
         if not isinstance(given, list | tuple) or isinstance(given, ModelWeights):
             raise InputError(
                 f"build_hyp_cluster: {name} is a list with the weights of each cluster, not {type(given).__name__}"
             )
-        if len(given) != num_clusters:
-            raise InputError(f"build_hyp_cluster: {name} has {len(given)} entries for {num_clusters} clusters")
+        if len(given) != self.count:
+            raise InputError(f"build_hyp_cluster: {name} has {len(given)} entries for {self.count} clusters")
         return given
 
-    def initialize(key: Any = None, *, params: Sequence[Any] | None = None) -> HypClusterState:
+    def initialize(self, key: Any = None, *, params: Sequence[Any] | None = None) -> HypClusterState:
         key = jax.random.key(0) if key is None else key
         check_key(key)
-        keys = jax.random.split(key, num_clusters)
-        given = [None] * num_clusters if params is None else by_cluster("params", params)
+        keys = jax.random.split(key, self.count)
+        given = [None] * self.count if params is None else self._by_cluster("params", params)
         return HypClusterState(
-            jnp.int32(0), key, tuple(inner.initialize(k, params=p) for k, p in zip(keys, given, strict=True))
+            jnp.int32(0), key, tuple(self.inner.initialize(k, params=p) for k, p in zip(keys, given, strict=True))
         )
 
-    def choose(state: HypClusterState, clients: Sequence[Entry]) -> tuple[np.ndarray, dict[str, Any]]:
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *weights_of(state))
+    def _choose(self, state: HypClusterState, clients: Sequence[Entry]) -> tuple[np.ndarray, dict[str, Any]]:
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *self.weights(state))
         keys = round_keys(state.key, state.round)
-        context = Context((), nothing.initialize(), stacked, keys.clients, keys.aggregator)
-        found = chooser.run(context, cohort_of(clients, evaluation, state.key, int(state.round)))
+        context = Context((), self.chooser.aggregator.initialize(), stacked, keys.clients, keys.aggregator)
+        found = self.chooser.run(context, cohort_of(clients, self.batching, state.key, int(state.round)))
         chosen = np.full(len(clients), -1)
         for index, losses in found.outputs.items():
             # NaN never wins, unless all are.
             chosen[index] = int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))
         return chosen, found.counts
 
-    def next_fn(state: HypClusterState, client_data: Sequence[Any]) -> LearningProcessOutput:
+    def next(self, state: HypClusterState, client_data: Sequence[Any]) -> LearningProcessOutput:
         check_state(state, HypClusterState)
         clients = reusable(as_entries(client_data))
-        chosen, counts = choose(state, clients)
+        chosen, counts = self._choose(state, clients)
         clusters, metrics, diagnostics, refused = list(state.clusters), {}, [], []
-        for cluster in range(num_clusters):
+        for cluster in range(self.count):
             indices = np.flatnonzero(chosen == cluster)
             if indices.size:
-                clusters[cluster], found = inner.next(clusters[cluster], [clients[i] for i in indices])
+                clusters[cluster], found = self.inner.next(clusters[cluster], [clients[i] for i in indices])
                 # Without ids, names are indices in the cluster's part of the cohort.
                 here = indices.tolist().__getitem__ if clients[0].client_id is None else lambda name: name
                 for name, own in found.pop("client_diagnostics", {}).items():
@@ -152,18 +179,9 @@ def build_hyp_cluster(
         metrics |= {"refused_clients": refused} if refused else {}
         return LearningProcessOutput(new, metrics)
 
-    def weights_of(state: HypClusterState) -> tuple[ModelWeights, ...]:
-        return tuple(inner.get_model_weights(s) for s in state.clusters)
+    def weights(self, state: HypClusterState) -> tuple[ModelWeights, ...]:
+        return tuple(self.inner.get_model_weights(s) for s in state.clusters)
 
-    def set_weights(state: HypClusterState, weights: Sequence[Any]) -> HypClusterState:
-        pairs = zip(state.clusters, by_cluster("weights", weights), strict=True)
-        return state._replace(clusters=tuple(inner.set_model_weights(s, w) for s, w in pairs))
-
-    return LearningProcess(
-        initialize,
-        next_fn,
-        weights_of,  # type: ignore[arg-type]  (those of each cluster)
-        set_weights,
-        takes_client_ids=inner.takes_client_ids,
-        guarantees=inner.guarantees,
-    )
+    def set_weights(self, state: HypClusterState, weights: Sequence[Any]) -> HypClusterState:
+        pairs = zip(state.clusters, self._by_cluster("weights", weights), strict=True)
+        return state._replace(clusters=tuple(self.inner.set_model_weights(s, w) for s, w in pairs))

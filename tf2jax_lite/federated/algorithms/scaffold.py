@@ -5,8 +5,7 @@ Source: Karimireddy et al. 2019.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -15,52 +14,15 @@ import numpy as np
 import optax
 
 from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
-from tf2jax_lite.federated.aggregators.privacy import aggregation_key
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
-from tf2jax_lite.federated.compose import (
-    apply_non_trainable,
-    check_state,
-    checked_ids,
-    finite_outputs,
-    first_predictions,
-    initial_weights,
-    keep_finite,
-    replaced_weights,
-    results_of,
-    round_keys,
-    split_diagnostics,
-    update_route,
-    with_diagnostics,
-)
-from tf2jax_lite.federated.execution import CohortRunner, Execution
-from tf2jax_lite.federated.execution.backends import Context
-from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
+from tf2jax_lite.federated.compose import Cohorts, Composition, Counted, Finalizer, LearningState
+from tf2jax_lite.federated.execution import Execution
+from tf2jax_lite.federated.execution.cohort import Batching
 from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.metrics import check_metrics
 from tf2jax_lite.learning.model import Model, check_model
-from tf2jax_lite.learning.process import LearningProcess, LearningProcessOutput, ModelWeights, PyTree, round_metrics
+from tf2jax_lite.learning.process import LearningProcess, MeasuredProcessOutput, ModelWeights, PyTree
 from tf2jax_lite.learning.states import ByClient
-
-
-class ScaffoldState(NamedTuple):
-    """The server's state.
-
-    Attributes:
-      round: int32 scalar, rounds done.
-      key: the training's JAX key.
-      weights: the model's weights, x.
-      control: the server's control variate c, in the form of the trainable weights; float32 or wider, as the means of
-        gradients that control variates are round away in half precision.
-      client_controls: client id to its control variate, on the host; a client that never took part has zeros.
-      aggregator: the aggregator's state.
-    """
-
-    round: Any
-    key: Any
-    weights: ModelWeights
-    control: PyTree
-    client_controls: ByClient
-    aggregator: PyTree
 
 
 class _Message(NamedTuple):
@@ -102,7 +64,8 @@ def _client_work(model: Model, learning_rate: float, train_metrics: Mapping[str,
         return found._replace(update=update, output=control)
 
     outer = work(None)
-    return ClientWork(outer.initialize, client_init, client_step, client_final, outer.advance, outer.pads_batches)
+    functions = (outer.initialize, client_init, client_step, client_final, outer.advance)
+    return ClientWork(*functions, outer.pads_batches, weights_of=lambda update: update["weights"])
 
 
 def build_scaffold(
@@ -118,7 +81,7 @@ def build_scaffold(
     client_execution: Execution = "auto",
     clients_per_chunk: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
-) -> LearningProcess[ScaffoldState]:
+) -> LearningProcess[LearningState]:
     """Build SCAFFOLD, with the paper's option II for control variates.
 
     Clients step y <- y - lr * (g(y) - c_i + c); the server x <- x + server_lr * mean(y_i - x) and
@@ -139,7 +102,9 @@ def build_scaffold(
 
     Returns:
       The process. ``client_data`` is a list of pairs ``(client id, data)`` or a sampler's triples: a client's control
-      variate is kept under its id in the state, on the host. A client whose update is not finite keeps the one it had.
+      variate is kept under its id in the state's ``clients``, on the host. A client whose update is not finite keeps
+      the one it had. The state's ``finalizer`` is the server's control variate c. Control variates are float32 or
+      wider, as the means of gradients that they are round away in half precision.
 
     Raises:
       InputError: an option out of range; clients without ids, or one twice.
@@ -151,72 +116,25 @@ def build_scaffold(
     client_rate, server_rate = float(client_learning_rate), float(server_learning_rate)
     model = check_model(model)
     template = model.shapes.trainable
-    work = _client_work(model, client_rate, check_metrics("build_scaffold", "train_metrics", train_metrics))
     controls = jax.tree.map(lambda t: jax.ShapeDtypeStruct(t.shape, jnp.promote_types(t.dtype, jnp.float32)), template)
-    form = {"weights": template, "control": controls}
-    route = update_route("build_scaffold", aggregator or UnweightedMeanFactory(), form, model)
-    aggregation = route.aggregation
-    private = "differential privacy" in aggregation.guarantees
-    training = with_diagnostics(work, lambda update: update["weights"]) if client_diagnostics else work
-    runner = CohortRunner(route.packed(training), aggregation, client_execution, clients_per_chunk, mesh)
     none = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), controls)
-    controls_of_none = ByClient(none)
 
-    def initialize(key: Any = None, *, params: Any = None) -> ScaffoldState:
-        key = jax.random.key(0) if key is None else key
-        weights = initial_weights(model, key, params)
-        zeros = jax.tree.map(jnp.asarray, none)
-        return ScaffoldState(jnp.int32(0), key, weights, zeros, controls_of_none, aggregation.initialize())
+    def finalize(control: PyTree, weights: ModelWeights, found: Counted) -> MeasuredProcessOutput:
+        share = found.clients.astype(jnp.float32) / num_clients
+        step = jax.tree.map(lambda w, u: w - server_rate * u, weights.trainable, found.aggregate["weights"])
+        control = jax.tree.map(lambda c, d: c - share * d, control, found.aggregate["control"])
+        return MeasuredProcessOutput(control, weights._replace(trainable=step), {})
 
-    @jax.jit
-    def end(state: ScaffoldState, total: Any, aggregator_key: Any, cohort_size: Any) -> Any:
-        found = aggregation.report(state.aggregator, total.aggregate, aggregator_key)
-        # How many took part is not private; how many were asked is no secret.
-        share = (cohort_size if private else total.participated).astype(jnp.float32) / num_clients
-        update, sums, weight = route.unpack(found.result, total)
-        weights = apply_non_trainable(model, state.weights, sums, weight)
-        step = jax.tree.map(lambda w, u: w - server_rate * u, weights.trainable, update["weights"])
-        control = jax.tree.map(lambda c, d: c - share * d, state.control, update["control"])
-        moved, refused = keep_finite(
-            (state.weights, state.control, state.aggregator),
-            (weights._replace(trainable=step), control, found.state),
-        )
-        return *moved, found.measurements, results_of(total.measurements), refused
-
-    def next_fn(state: ScaffoldState, client_data: Sequence[Any]) -> LearningProcessOutput:
-        check_state(state, ScaffoldState)
-        entries = as_entries(client_data)
-        ids = checked_ids("build_scaffold", entries)
-        keys = round_keys(state.key, state.round)
-        inputs = [state.client_controls.of(i) for i in ids]
-        message = _Message(state.weights, state.control)
-        key = aggregation_key(aggregation, keys.aggregator)
-        context = Context(state.round, state.aggregator, message, keys.clients, key)
-        cohort = cohort_of(entries, client_batching, state.key, int(state.round), inputs)
-        cohort = dataclasses.replace(cohort, check=first_predictions(model, state.weights, client_batching))
-        result = runner.run(context, cohort)
-        diagnostics = {}
-        if client_diagnostics:
-            diagnostics["client_diagnostics"], result = split_diagnostics(cohort, result)
-        bare = state._replace(client_controls=controls_of_none)
-        weights, control, aggregator_state, measured, train, refused = end(
-            bare, result.total, key, jnp.int32(len(cohort))
-        )
-        controls = state.client_controls.updated(finite_outputs(ids, result))
-        new = ScaffoldState(state.round + 1, state.key, weights, control, controls, aggregator_state)
-        metrics = {
-            "client_work": {"train": train},
-            "aggregator": measured,
-            "clients": dict(result.counts) | {"round_refused": refused},
-            **diagnostics,
-        }
-        return LearningProcessOutput(new, round_metrics(aggregation, metrics, result.refused))
-
-    return LearningProcess(
-        initialize,
-        next_fn,
-        lambda state: state.weights,
-        lambda state, weights: state._replace(weights=replaced_weights(model, state.key, weights)),
-        takes_client_ids=True,
-        guarantees=aggregation.guarantees,
-    )
+    return Composition(
+        "build_scaffold",
+        model,
+        _client_work(model, client_rate, check_metrics("build_scaffold", "train_metrics", train_metrics)),
+        aggregator or UnweightedMeanFactory(),
+        Finalizer(lambda weights: jax.tree.map(jnp.asarray, none), finalize),
+        client_states=ByClient(none),
+        client_diagnostics=client_diagnostics,
+        cohorts=Cohorts(client_batching, client_execution, clients_per_chunk, mesh),
+        update_form={"weights": template, "control": controls},
+        message=_Message,
+        counts_clients=True,
+    ).process()

@@ -3,11 +3,10 @@
 Entry: `runner.CohortRunner`.
 
 Read in this order:
-  cohort, batching: clients as stacked arrays, chunk by chunk.
-  select: the backend (vmap, scan, cpu_pool, unrolled, loop) of a cohort.
-  backends: a chunk's computation for each backend. cpu_pool: scan on threads. debug: a backend without compilation.
-  accumulator, mesh: the aggregator's accumulator; one for each device of a mesh.
-  runner: one round.
+  backends: a chunk's computation for each backend (vmap, scan, loop), their choice, the aggregator's accumulator.
+  cohort: clients as stacked arrays, chunk by chunk.
+  cpu_pool: the backend scan on threads.
+  runner: one round, also on the devices of a mesh and without compilation.
   for_each_client: functions of a user's over clients, without an algorithm around them.
 
 Must not import `algorithms` or `aggregators`: it gets their processes as arguments.

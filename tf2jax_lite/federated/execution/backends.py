@@ -212,6 +212,26 @@ def _settled(step: Callable[..., PyTree], context: Context, carry: PyTree, batch
     return jax.tree.map(settle, carry, new)
 
 
+def scan_steps(
+    step: Callable[[PyTree, PyTree], tuple[PyTree, PyTree]], carry: PyTree, batches: PyTree, count: Any = None
+) -> tuple[PyTree, PyTree]:
+    """Return the carry after a client's steps, and the steps' results.
+
+    Args:
+      step: ``(carry, batch) -> (carry, result)``; the carry keeps its shapes.
+      carry: before the first step.
+      batches: pytree with leaves (steps, ...).
+      count: number of steps whose carry counts; the others are padding. None for all.
+    """
+
+    def body(carry: PyTree, xs: Any) -> tuple[PyTree, PyTree]:
+        number, batch = xs
+        new, result = step(carry, batch)
+        return new if count is None else select_new(number < count, new, carry), result
+
+    return jax.lax.scan(body, carry, (jnp.arange(jax.tree.leaves(batches)[0].shape[0]), batches))
+
+
 def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
     """Return ``(context, total, chunk, exact) -> (total, outputs)``, batched.
 
@@ -224,13 +244,10 @@ def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
         carry = work.client_init(context.work, context.message, client_key(context, index), client_input)
         carry = _settled(client_step, context, carry, jax.tree.map(lambda value: value[0], batches))
 
-        def step(carry: PyTree, xs: Any) -> tuple[PyTree, None]:
-            number, batch = xs
-            new = client_step(context.work, context.message, carry, batch)
-            return (new if exact else select_new(number < steps, new, carry)), None
+        def step(carry: PyTree, batch: PyTree) -> tuple[PyTree, tuple[()]]:
+            return client_step(context.work, context.message, carry, batch), ()
 
-        count = jax.tree.leaves(batches)[0].shape[0]
-        carry, _ = jax.lax.scan(step, carry, (jnp.arange(count), batches))
+        carry, _ = scan_steps(step, carry, batches, None if exact else steps)
         return work.client_final(context.work, context.message, carry)
 
     def run(context: Context, total: Accumulator, chunk: Any, exact: bool) -> tuple[Accumulator, PyTree]:
@@ -295,23 +312,6 @@ def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
 
         rows = jnp.arange(chunk.steps.shape[0], dtype=jnp.int32)
         return jax.lax.scan(client, total, (rows, chunk.steps, chunk.index, chunk.client_input))
-
-    return run
-
-
-def make_unrolled(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
-    """Return the unrolled program of one client.
-
-    It is ``(context, total, batches: list, index, client_input) -> (total, output)``. All steps are written out in one
-    program: for slow loops. It is compiled for each number of steps.
-    """
-
-    def run(context: Context, total: Accumulator, batches: list[Any], index: Any, client_input: PyTree) -> Any:
-        carry = work.client_init(context.work, context.message, client_key(context, index), client_input)
-        for batch in batches:
-            carry = work.client_step(context.work, context.message, carry, batch)
-        result = work.client_final(context.work, context.message, carry)
-        return fold_one(aggregator, context, total, result, True, index)
 
     return run
 

@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from tf2jax_lite.calling.integers import check_integers
+from tf2jax_lite.federated.execution.backends import scan_steps
 from tf2jax_lite.federated.execution.cohort import round_up
 from tf2jax_lite.learning.checks import immutable
 from tf2jax_lite.learning.process import PyTree
@@ -125,14 +126,7 @@ def _scanned(step: Callable[..., Any]) -> Callable[..., tuple[PyTree, PyTree]]:
         # A state may begin as Python numbers, and become an array of another dtype in the first step.
         settled = jax.eval_shape(step, state, _row(batches, 0))[0]
         state = jax.tree.map(lambda old, new: jnp.asarray(old, new.dtype), state, settled)
-
-        def body(state: PyTree, xs: Any) -> tuple[PyTree, PyTree]:
-            number, batch = xs
-            new, result = step(state, batch)
-            return jax.tree.map(functools.partial(jnp.where, number < count), new, state), result
-
-        size = jax.tree.leaves(batches)[0].shape[0]
-        return jax.lax.scan(body, state, (jnp.arange(size), batches))
+        return scan_steps(step, state, batches, count)
 
     return run
 

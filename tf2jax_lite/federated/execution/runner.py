@@ -30,7 +30,6 @@ from tf2jax_lite.federated.execution.backends import (
     fold_one,
     make_loop,
     make_scan,
-    make_unrolled,
     make_vmap,
     merge_accumulators,
     reads_client_input,
@@ -189,9 +188,7 @@ def _one(work: ClientWork, context: Context, name: Any, client: Client, key: Any
         return work.client_final(state, message, carry)
 
 
-Execution = Literal["auto", "vmap", "scan", "cpu_pool", "unrolled", "loop", "debug"]
-# Compiling a program of more unrolled steps takes longer than it saves.
-_MAX_UNROLLED = 12
+Execution = Literal["auto", "vmap", "scan", "cpu_pool", "loop", "debug"]
 # In a chunk of clients that run one after another, bytes of batches of one step of all.
 _BATCHES_BYTES = 1 << 21
 _FLAGS = (EXAMPLE_MASK_KEY, EXAMPLE_FILL_KEY)
@@ -221,7 +218,7 @@ class CohortRunner:
       work: the client work.
       aggregator: accumulates the updates.
       execution: ``"vmap"`` (batched clients), ``"scan"`` (sequential clients in one program), ``"cpu_pool"`` (scan on
-        a thread for each core), ``"unrolled"`` (a program for each client), ``"loop"`` (a program for each batch),
+        a thread for each core), ``"loop"`` (a program for each batch),
         ``"debug"`` (eager; errors of the client work name the client and the stage), or ``"auto"``: see
         `choose_backend`. With vmap, scan and cpu_pool, a client with a short batch that must not be padded runs as a
         loop.
@@ -253,7 +250,7 @@ class CohortRunner:
                 "their examples. Use build_unweighted_fed_avg, or "
                 "client_weighting='uniform'."
             )
-        if self.mesh is not None and self.execution in ("cpu_pool", "unrolled", "loop", "debug"):
+        if self.mesh is not None and self.execution in ("cpu_pool", "loop", "debug"):
             raise InputError(
                 f"a mesh shares chunks of clients: client_execution is 'auto', 'vmap' or 'scan', not {self.execution!r}"
             )
@@ -349,10 +346,6 @@ class CohortRunner:
         return CpuPool(self._scan)
 
     @functools.cached_property
-    def _unrolled(self) -> Callable[..., Any]:
-        return jax.jit(make_unrolled(self.work, self.aggregator), donate_argnums=1)
-
-    @functools.cached_property
     def _loop(self) -> Any:
         return make_loop(self.work, self.aggregator)
 
@@ -437,7 +430,7 @@ class _Round:
         """
         waiting: dict[Any, list[Client]] = {}
         for client in clients:
-            if self._backend in ("unrolled", "loop") or not self._pads(client):
+            if self._backend == "loop" or not self._pads(client):
                 yield [client.index], self._alone(client)
                 continue
             kind = (round_up(client.steps) if self._backend == "vmap" else 0, client.rows.shape[1])
@@ -495,8 +488,6 @@ class _Round:
         runner, context = self._runner, self._context
 
         def run(total: Accumulator) -> tuple[Accumulator, PyTree]:
-            if self._backend == "unrolled" and client.steps <= _MAX_UNROLLED:
-                return runner._unrolled(context, total, batches, index, client.client_input)
             carry = runner._loop.start(context, index, client.client_input, batches[0])
             for batch in batches:
                 carry = runner._loop.step(context, carry, batch)

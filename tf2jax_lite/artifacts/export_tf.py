@@ -1,24 +1,23 @@
-"""Export weights into the TensorFlow model that an artifact came from."""
+"""The command ``export-tf``: weights back into the TensorFlow model."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import io
-import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tf2jax_lite.calling.names import match_names
+from tf2jax_lite.export.atomic_dir import new_directory, write_file
 from tf2jax_lite.export.load import read_params
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.support.errors import ExportError, InputError, InvalidModelError
 from tf2jax_lite.support.extras import require_tensorflow
-
-from .atomic_dir import new_directory, write_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,33 +122,6 @@ def _matched(params: Mapping[str, Any], variables: Mapping[str, Any], source: Pa
     if missing:
         raise ExportError(f"{source} has no variables {missing}; the artifact is not of this model")
     return {name: variables[names[name]] for name in params}
-
-
-def match_names(params: Iterable[str], variables: Iterable[str]) -> dict[str, str]:
-    """Return the variables of a model by an artifact's params, matched by name.
-
-    Keras numbers unnamed objects (a Dropout's ``seed_generator_1``) per process: names that differ only in numbers are
-    matched by order.
-    """
-    ours, theirs = set(params), set(variables)
-    names = {name: name for name in ours & theirs}
-    left, free = _by_bare_name(ours - theirs), _by_bare_name(theirs - ours)
-    for bare, group in left.items():
-        if len(group) == len(free.get(bare, ())):
-            names.update(zip(group, free[bare], strict=True))
-    return names
-
-
-def _by_bare_name(names: Iterable[str]) -> dict[str, list[str]]:
-    """Group names by text without number suffix, each in the numbers' order."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(re.sub(r"_\d+(?=/|$)", "", name), []).append(name)
-
-    def numbers(name: str) -> list[int]:
-        return [int(n or 0) for n in re.findall(r"[^/]*?(?:_(\d+))?(?:/|$)", name)]
-
-    return {bare: sorted(group, key=numbers) for bare, group in found.items()}
 
 
 def _saved_model(

@@ -98,7 +98,7 @@ def test_a_checkpoint_within_a_later_epoch_is_refused(tmp_path):
 
 def program(code, *args, **more):
     env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom tests.finetuning.test_checkpoints import *\n{code}"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom tests.finetuning.test_resuming import *\n{code}"
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, args)],
         env=env,
