@@ -1,6 +1,7 @@
 """Federated averaging (McMahan et al. 2017) in plain JAX.
 
-`build_weighted_fed_avg` adds to this padding, execution of many clients at once, aggregators, checkpoints and failing clients.
+`build_weighted_fed_avg` adds to this padding, execution of many clients at once, aggregators, checkpoints and failing
+clients.
 """
 
 import jax

@@ -50,8 +50,8 @@ class Config:
         function has to be wrapped by ``checkify.checkify``.
       xlacallmodule_strict_checks: raise when a serialized module runs on a platform that it was not lowered for. Off
         for modules that compute the same on all platforms.
-      disable_assert_in_tensor_list_get_item: do not compare a tensor list's dtype with that of a node that reads it, for
-        graphs whose nodes were changed.
+      disable_assert_in_tensor_list_get_item: do not compare a tensor list's dtype with that of a node that reads it,
+        for graphs whose nodes were changed.
       skip_variables_evaluation_inside_tf_tracing: while another tf.function is traced, return params as
         ``jax.ShapeDtypeStruct`` without reading the variables, for jax2tf around a converted function.
       param_names: the names of params whose variables have equal names: "variable" numbers them (``softplus``,
