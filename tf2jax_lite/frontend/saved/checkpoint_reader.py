@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import mmap
@@ -9,7 +10,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,24 @@ from tf2jax_lite.frontend.graphdef import attributes, dtypes
 from tf2jax_lite.frontend.safety.checkpoint_index import check_lengths, read_index
 from tf2jax_lite.frontend.safety.raw_protos import ancestors
 from tf2jax_lite.support import crc32c
-from tf2jax_lite.support.errors import InvalidModelError
+from tf2jax_lite.support.errors import ExportError, InvalidModelError
 from tf2jax_lite.support.limits import read_bytes, regular
 from tf2jax_lite.support.stored_array import StoredArray
 
 Key = tuple[str, str]
 """The key of a variable in a checkpoint: the tensor's name, and the slice of it (empty for all)."""
+
+
+@contextlib.contextmanager
+def copying(name: str) -> Iterator[None]:
+    """Raise `ExportError` where a file's copy for TensorFlow cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ExportError(
+            f"{name}: the copy that TensorFlow reads cannot be written to {tempfile.gettempdir()} ({error}). Free "
+            "space there, or set TMPDIR to another folder."
+        ) from error
 
 
 class Checkpoint:
@@ -78,15 +91,19 @@ class Checkpoint:
         """The prefix of a copy of the checked index, beside links to the data.
 
         TensorFlow reads these: the original could be exchanged after the check. They exist as long as this object.
+
+        Raises:
+          ExportError: they cannot be written.
         """
-        root = tempfile.mkdtemp(prefix="tf2jax_lite")
-        weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
-        folder = Path(root, "variables")
-        folder.mkdir()
-        (folder / "variables.index").write_bytes(self._index or b"")
-        for number in range(self._header.num_shards):
-            name = f"data-{number:05d}-of-{self._header.num_shards:05d}"
-            (folder / f"variables.{name}").symlink_to(os.path.abspath(f"{self._prefix}.{name}"))
+        with copying(f"{self._prefix}.index"):
+            root = tempfile.mkdtemp(prefix="tf2jax_lite")
+            weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
+            folder = Path(root, "variables")
+            folder.mkdir()
+            (folder / "variables.index").write_bytes(self._index or b"")
+            for number in range(self._header.num_shards):
+                name = f"data-{number:05d}-of-{self._header.num_shards:05d}"
+                (folder / f"variables.{name}").symlink_to(os.path.abspath(f"{self._prefix}.{name}"))
         return str(folder / "variables")
 
     def _files(self) -> list[Path]:

@@ -17,7 +17,7 @@ from tf2jax_lite.frontend.safety.raw_protos import is_placed_elsewhere, without_
 from tf2jax_lite.support.errors import InvalidModelError
 from tf2jax_lite.support.limits import read_bytes, reading, regular
 
-from .checkpoint_reader import Checkpoint
+from .checkpoint_reader import Checkpoint, copying
 
 _ALSO_OPENED = ("saved_model.pb", "saved_model.pbtxt", "fingerprint.pb", "debug/saved_model_debug_info.pb")
 """Files that TensorFlow opens in a model's directory besides variables and assets."""
@@ -166,19 +166,20 @@ def with_checked(path: str | os.PathLike[str], checkpoint: Checkpoint | None, lo
     """
     if checkpoint is None and local is None:
         return os.fspath(path), None
-    if checkpoint is None:
-        holder: Any = tempfile.TemporaryDirectory(prefix="tf2jax_lite")
-        place = Path(holder.name)
-    else:
-        holder, place = checkpoint, Path(checkpoint.checked_prefix).parent.parent
-    replaced = ["variables"] if checkpoint is not None else []
-    if local is not None:
-        replaced += ["saved_model.pb", "saved_model.pbtxt"]
-        (place / "saved_model.pb").write_bytes(_without_devices(local))
-    for file in Path(path).resolve().iterdir():
-        if file.name not in replaced:
-            (place / file.name).symlink_to(file)
-    return str(place), holder
+    with copying(os.fspath(path)):
+        if checkpoint is None:
+            holder: Any = tempfile.TemporaryDirectory(prefix="tf2jax_lite")
+            place = Path(holder.name)
+        else:
+            holder, place = checkpoint, Path(checkpoint.checked_prefix).parent.parent
+        replaced = ["variables"] if checkpoint is not None else []
+        if local is not None:
+            replaced += ["saved_model.pb", "saved_model.pbtxt"]
+            (place / "saved_model.pb").write_bytes(_without_devices(local))
+        for file in Path(path).resolve().iterdir():
+            if file.name not in replaced:
+                (place / file.name).symlink_to(file)
+        return str(place), holder
 
 
 def _without_devices(proto: Any) -> bytes:
