@@ -29,10 +29,13 @@ def structured_inputs(concrete: Any, count: int) -> tuple[tuple[Any, ...], Mappi
 def flat_keywords(concrete: Any, kwargs: Mapping[str, Any]) -> list[str]:
     """Return keyword arguments in the order of the flat inputs.
 
-    It is that of sorted keys, except for signatures with composite tensors, of which TensorFlow records the order.
+    It is that of sorted keys, except for signatures with composite tensors, of which TensorFlow records the order, by
+    the names of specs where they have one.
     """
+    keys = {getattr(spec, "name", None) or key: key for key, spec in kwargs.items()}
     recorded = getattr(concrete, "_arg_keywords", None) or ()
-    return list(recorded) if len(recorded) == len(kwargs) and set(recorded) == set(kwargs) else sorted(kwargs)
+    is_order = len(recorded) == len(kwargs) == len(keys) and set(recorded) == keys.keys()
+    return [keys[name] for name in recorded] if is_order else sorted(kwargs)
 
 
 def node_name(tensor: Any) -> str:
