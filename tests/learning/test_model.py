@@ -132,8 +132,8 @@ def assigning_loss(batch, predictions):
     return cross_entropy(batch, predictions.pop("logits"))
 
 
-@pytest.mark.default_cases("unrolled")
-@pytest.mark.parametrize("execution", ["scan", "vmap", "unrolled", "loop", "debug"])
+@pytest.mark.default_cases("scan")
+@pytest.mark.parametrize("execution", ["scan", "vmap", "loop", "debug"])
 def test_functions_that_assign_to_their_arguments(execution):
     """A model's functions get dicts of their own, as do losses and metrics."""
     own = plain_model().replace(

@@ -257,6 +257,7 @@ class _Training:
         if not self._begun:
             with fitting(batch, "the first batch"):
                 check_predictions(self._model, self._start, batch)
+        checking = contextlib.nullcontext() if self._begun else fitting(batch, "the first batch")
         on_devices = self._place_share(batch)
         num_examples = len(next(iter(on_devices.values())))  # of all processes
         if not self._begun:
@@ -265,7 +266,8 @@ class _Training:
             devices = sorted(state.loss_sum.sharding.device_set, key=lambda device: device.id)
             for callback in self._watching:
                 callback.on_begin(FirstBatch(num_examples, devices, left))
-        state = self._step(commit_to_device(state), on_devices, self._key, np.int32(self._steps))
+        with checking:
+            state = self._step(commit_to_device(state), on_devices, self._key, np.int32(self._steps))
         self._in_flight.append(_computed(state.loss_sum))
         if len(self._in_flight) > _STEPS_IN_FLIGHT:
             jax.block_until_ready(self._in_flight.popleft())
