@@ -62,6 +62,8 @@ def _run(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
     wide = jax.enable_x64(True) if any(map(exceeds_32_bits, inputs)) else contextlib.nullcontext()
     with jax.ensure_compile_time_eval(), wide:
         args, kwargs = prepare(trace, step, inputs, FOLDING_FRAME)[0], dict(step.kwargs)
+        if op.bound is not None:  # of data-dependent sizes, which constants have not
+            kwargs.setdefault(op.bound, None)
         try:
             specs = jax.eval_shape(lambda: flat_results(op.fn(*args, **kwargs)))
         except Exception:  # results that are no arrays, or an error that tracing reports with its node
