@@ -1,0 +1,1 @@
+"""Parts of learning processes under TFF's package name, `tff.learning.templates`."""

@@ -1,0 +1,1 @@
+"""Readers of training data under the names that scripts import: `learning.data`."""
