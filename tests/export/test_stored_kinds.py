@@ -110,7 +110,9 @@ def test_a_model_with_a_training_mode(stored):
     fn, params = tf2jax.load(folder / "keras")
     agrees(fn(params, values["features"])[0], values["keras"])
     train, params = tf2jax.load(folder / "keras", "train")
-    _, updated = train(params, values["features"])  # Keras's seed generators are params
+    # Dropout takes a key, or draws from Keras's seed generators, which are params.
+    key = {"rng": jax.random.key(0)} if train.needs_key else {}
+    _, updated = train(params, values["features"], **key)
     assert any(not np.array_equal(updated[name], value) for name, value in params.items() if not name.trainable)
 
 

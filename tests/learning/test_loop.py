@@ -104,8 +104,8 @@ def test_what_scaffold_keeps_by_client_is_resumed(tmp_path, store):
     assert resumed == history
     with pytest.raises(CheckpointError, match="algorithm: 'scaffold' then, 'mime' now"):
         store(tmp_path, identity={"algorithm": "mime"}).restore(whole)
-    with pytest.raises(InputError, match="text or integers"):
-        store(tmp_path / "x").save(1, process.next(whole, [((1, 2), CLIENTS[0])]).state)
+    with pytest.raises(InputError, match="ids that are text, bytes, numbers or tuples"):
+        store(tmp_path / "x").save(1, process.next(whole, [(frozenset([1]), CLIENTS[0])]).state)
 
 
 @pytest.mark.full

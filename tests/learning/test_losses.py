@@ -177,7 +177,7 @@ def test_keras_models_and_artifacts(library, tmp_path):
                     model = make()
                 with pytest.raises(InputError, match="takes probabilities"):
                     fed.evaluate_model(model, model.init(None), [batch])
-            with pytest.warns(UserWarning, match="ends in"), pytest.raises(InputError, match="--from-logits"):
+            with pytest.warns(UserWarning, match="ends in"), pytest.raises(InputError, match="from_logits=True"):
                 trainable_model(out, ModelOptions(loss=NAME), sample={entry: BATCH["x"], "y": BATCH["y"]})
 
 
