@@ -118,7 +118,7 @@ def test_what_is_refused(artifact, tmp_path):
         tf2jax.export_to_tf(artifact, tmp_path / "out", tags=["serve"])  # of a Keras file
     with pytest.raises(InvalidModelError, match="no signature 'train'"):
         tf2jax.export_to_tf(artifact, tmp_path / "out", model=source)
-    with pytest.raises(InvalidModelError, match="--model"):
+    with pytest.raises(InvalidModelError, match="model="):
         moved = tmp_path / "moved"
         shutil.copytree(source, moved)
         functions = convert_file(moved, signatures=["serving_default"])

@@ -288,7 +288,7 @@ def test_server_optimizers_of_the_shell_are_the_papers(name, options, expected):
         ({"label": "target"}, InputError, "no targets 'target'"),
         ({"clients": InMemoryFederatedData({})}, DataError, "no client has any examples"),
         # After the first round the weights are still finite.
-        ({"client_learning_rate": 1e30}, TrainingError, "round 2: no client's update was finite .3 were not."),
+        ({"client_learning_rate": 1e30}, TrainingError, "round [12]: no client's update was finite .3 were not."),
     ],
 )
 def test_what_is_refused(artifact, tmp_path, change, error, says):

@@ -155,7 +155,8 @@ def test_what_is_refused(artifact, tmp_path, change, error, says):
 def test_the_rate_of_fed_sgd_is_the_servers(artifact, tmp_path):
     """One client, one batch: the change of the weights is in proportion to the rate."""
     clients = InMemoryFederatedData({0: make_examples(8, 0)})
-    options = {"loss": COMMON["loss"], "batch_size": 8, "clients_per_round": 1, "rounds": 1, "algorithm": "fed_sgd"}
+    options = {name: COMMON[name] for name in ("loss", "from_logits")}
+    options |= {"batch_size": 8, "clients_per_round": 1, "rounds": 1, "algorithm": "fed_sgd"}
     params = {}
     for name, more in {"half": {"server_learning_rate": 0.5}, "one": {"server_learning_rate": 1.0}, "own": {}}.items():
         federate_artifact(artifact, clients, tmp_path / name, **options, **more)

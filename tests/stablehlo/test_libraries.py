@@ -138,3 +138,17 @@ def test_old_modules(name):
                 assert np.shape(g) == np.shape(w)
                 # Singular vectors and the like are free in their signs.
                 np.testing.assert_allclose(abs(np.asarray(g)), abs(np.asarray(w)), rtol=1e-3, atol=1e-3)
+
+
+def test_random_numbers_of_symbolic_sizes():
+    """Functions of such a module take the sizes before their own arguments."""
+
+    def draw(key, x):
+        key = jax.random.fold_in(jax.random.wrap_key_data(key), 3)
+        return jnp.where(jax.random.bernoulli(key, 0.5, x.shape), x, 0)
+
+    key, x = np.uint32([1, 2]), np.ones(6, np.float32)
+    spec = jax.ShapeDtypeStruct(jax.export.symbolic_shape("b"), np.float32)
+    exported = jax.export.export(jax.jit(draw))(key, spec)
+    read = tf2jax.from_stablehlo(exported.mlir_module_serialized)
+    np.testing.assert_array_equal(read(key, x), draw(key, x))

@@ -86,7 +86,8 @@ def _bitcast(ctx: OpContext, x: Any) -> Any:
 
 def threefry(*words: Any) -> Any:
     """Return two words of random bits for each pair of a key's and a counter's words."""
-    return threefry2x32_p.bind(*map(jnp.asarray, words))
+    # Symbolic sizes of the module, and the platform's number, come before the words.
+    return threefry2x32_p.bind(*map(jnp.asarray, words[-4:]))
 
 
 NAMED["threefry2x32"] = (threefry, frozenset({"constant", "xor", "broadcast_in_dim", "add", "while"}))
