@@ -44,12 +44,5 @@ def reverse_only(value: Any, *, message: str, node: str, op: str, path: tuple[st
     """Return a pytree whose inexact arrays raise `ForwardModeError` in forward mode.
 
     The error comes when the tangent is computed or, inside ``jax.jit``, when JAX compiles it.
-
-    Args:
-      value: the pytree.
-      message: the error message.
-      node: the node that it is about.
-      op: its op.
-      path: the calls that lead to it.
     """
     return passed_through(_reverse_only, value, message=message, node=node, op=op, path=path)

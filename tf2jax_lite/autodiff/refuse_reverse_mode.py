@@ -24,13 +24,5 @@ register(_forward_only, linear=_refuse)
 
 
 def forward_only(value: Any, *, message: str, node: str, op: str, path: tuple[str, ...]) -> Any:
-    """Return a pytree whose inexact arrays raise `ReverseModeError` in reverse mode.
-
-    Args:
-      value: the pytree.
-      message: the error message.
-      node: the node that it is about.
-      op: its op.
-      path: the calls that lead to it.
-    """
+    """Return a pytree whose inexact arrays raise `ReverseModeError` in reverse mode."""
     return passed_through(_forward_only, value, message=message, node=node, op=op, path=path)

@@ -36,12 +36,7 @@ class Bound:
 
 
 class Binder:
-    """Binder of values to an interface's tensors; `finish` returns them flat.
-
-    Args:
-      interface: the interface.
-      config: the options, of which the checks count.
-    """
+    """Binder of values to an interface's tensors; `finish` returns them flat."""
 
     def __init__(self, interface: Interface, config: Config):
         self._interface = interface
@@ -53,11 +48,7 @@ class Binder:
         self._defaults = {id(p.default) for p in parameters if isinstance(p.default, (np.ndarray, np.generic))}
 
     def finish(self) -> Bound:
-        """Return the bound arguments.
-
-        Raises:
-          MissingInputError: a tensor was not given.
-        """
+        """Return the bound arguments."""
         if self._missing:
             raise MissingInputError(
                 f"{self._interface.name}: missing input(s) {', '.join(self._missing)}. {self._interface.expected()}"
@@ -71,16 +62,7 @@ class Binder:
                 self._missing.append(f"{path}{''.join(f'[{key!r}]' for key in keys)}: {leaf}")
 
     def visit(self, path: str, spec: Any, value: Any) -> None:
-        """Bind a value to an argument.
-
-        Args:
-          path: the argument's name, for messages.
-          spec: its structure.
-          value: the value.
-
-        Raises:
-          InputError: the value does not fit.
-        """
+        """Bind a value to an argument."""
         if isinstance(spec, TensorArgument):
             self._tensor(path, spec, value)
         elif isinstance(spec, Mapping):

@@ -16,7 +16,6 @@ class ImportedFunction:
 
     Attributes:
       graph: the IR graph; captured variables come in the order of the captures.
-      interface: its calling interface.
       structured_inputs: ``(args, kwargs)`` with ``tf.TensorSpec`` leaves.
       structured_outputs: results with ``tf.TensorSpec`` leaves.
     """

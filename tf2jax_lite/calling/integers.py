@@ -13,11 +13,7 @@ from tf2jax_lite.values.int64 import exceeds_32_bits
 
 
 def check_integers(arrays: Mapping[str, Any], where: str, error: type[Tf2JaxError] = InputError) -> None:
-    """Refuse integers that JAX would wrap: beyond 32 bits, without 64-bit mode.
-
-    Raises:
-      InputError: there is one, or the given error; ``where`` is where the arrays are.
-    """
+    """Refuse integers that JAX would wrap: beyond 32 bits, without 64-bit mode."""
     if jax.config.jax_enable_x64:
         return
     for name, value in arrays.items():
@@ -34,14 +30,7 @@ def fit_integers(
     """Return integers in another integer dtype, which must hold their values.
 
     Args:
-      array: integers or booleans.
-      dtype: of the result.
-      name: the array's name in the message.
       declared: the dtype that a program names, if JAX computes with a smaller one.
-      error: the type of the error.
-
-    Raises:
-      InputError: a value is out of range, or the given error.
     """
     found = array.astype(dtype, copy=False)
     if not np.can_cast(array.dtype, found.dtype) and not np.array_equal(found, array):

@@ -27,7 +27,6 @@ def as_param(value: Any, name: str) -> Any:
 
     Args:
       value: int64, an array or a ``jax.ShapeDtypeStruct``.
-      name: the variable's name.
     """
     if jax.config.jax_enable_x64:
         return value
@@ -40,14 +39,10 @@ def enter(state: dict[str, Any], names: Iterable[str]) -> dict[str, bool]:
     """Convert variables of 64-bit state to the form that ops take, in place.
 
     Args:
-      state: variable name to value.
       names: those that hold 64-bit state.
 
     Returns:
       For each variable with a value, whether it was given as words.
-
-    Raises:
-      InputError: a value was narrowed to 32 bits.
     """
     given: dict[str, bool] = {}
     for name in names:

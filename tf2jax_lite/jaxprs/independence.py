@@ -19,7 +19,6 @@ class Examples(NamedTuple):
     """Examples along an axis.
 
     Attributes:
-      axis: the axis.
       block: the number of successive elements of the axis that belong to one example.
     """
 
@@ -34,12 +33,7 @@ Tag = Examples | None
 
 
 def examples_of_results(closed: Any, tags: Sequence[Tag]) -> list[Tag]:
-    """Return where the examples of each result of a jaxpr lie.
-
-    Args:
-      closed: the jaxpr; its shapes are integers.
-      tags: of each input.
-    """
+    """Return where the examples of each result of a jaxpr lie."""
     jaxpr, _ = parts(closed)
     known: dict[Any, Tag] = dict(zip(jaxpr.constvars, [None] * len(jaxpr.constvars), strict=True))
     known.update(zip(jaxpr.invars, tags, strict=True))

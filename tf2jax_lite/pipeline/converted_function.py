@@ -132,9 +132,6 @@ class ConvertedFunction:
     """A planned graph with its interface and options, all fixed at conversion.
 
     Attributes:
-      program: the planned graph.
-      interface: its calling interface.
-      config: the options at conversion.
       promote_dtypes: whether operands of ops may differ in dtype, so that they are promoted as by JAX.
     """
 
@@ -296,10 +293,8 @@ class ConvertedFunction:
 
 
 def _with_bounded_splits(inputs: Sequence[Any], ragged: Sequence[tuple[int, int]]) -> list[Any]:
-    """Return inputs with row splits clipped to the number of values.
-
-    Interval analysis finds their bound so.
-    """
+    """Return inputs with row splits clipped to the number of values."""
+    # Interval analysis finds their bound so.
     out = list(inputs)
     for first, rank in ragged:
         for index in range(first + 1, first + 1 + rank):
@@ -334,11 +329,7 @@ def _shape(value: Any) -> Any:
 
 
 def _typed_key(rng: Any) -> Any:
-    """Return a typed key for a typed or a raw (uint32) key.
-
-    Raises:
-      InputError: ``rng`` is neither.
-    """
+    """Return a typed key for a typed or a raw (uint32) key."""
     if rng is None:
         return None
     if is_key(rng):

@@ -32,10 +32,6 @@ def split_imported(concrete: Any, imported: ImportedFunction) -> tuple[HostFunct
 
     Returns:
       The prefix as a function, and the core; its arguments are the results of the prefix, by name.
-
-    Raises:
-      UnsupportedError: the graph cannot be split: the prefix would need a trained variable, or the core would not
-        return anything.
     """
     graph, interface = imported.graph, imported.interface
     inlined = inline_calls(graph)

@@ -32,15 +32,7 @@ def check_bytes(
     """Return the number of bytes of an array that is not allocated yet.
 
     Args:
-      shape: its sizes.
-      itemsize: bytes of one element.
-      what: its name in messages.
       limit: maximum number of bytes; the option's value if left out.
-      option: the option that sets the limit.
-
-    Raises:
-      InvalidModelError: a size is negative.
-      LimitError: the array is larger than the limit.
     """
     sizes = [int(d) for d in shape]
     if any(d < 0 for d in sizes):
@@ -64,10 +56,6 @@ def regular(file: Path, kind: type[Tf2JaxError] = InvalidModelError) -> Path:
 
     Args:
       file: an untrusted file; of a link the target counts.
-      kind: the error that is raised.
-
-    Raises:
-      Tf2JaxError: ``kind``: it is not a regular file.
     """
     try:
         mode = file.stat().st_mode
@@ -79,12 +67,7 @@ def regular(file: Path, kind: type[Tf2JaxError] = InvalidModelError) -> Path:
 
 
 def read_bytes(file: Path) -> bytes:
-    """Return the contents of a file with a protocol buffer.
-
-    Raises:
-      InvalidModelError: the file cannot be read, or is not a regular file.
-      LimitError: the file is larger than any protocol buffer.
-    """
+    """Return the contents of a file with a protocol buffer."""
     try:
         size = regular(file).stat().st_size
         if size > MAX_PROTO_BYTES:
@@ -97,17 +80,7 @@ def read_bytes(file: Path) -> bytes:
 def parse_json(
     text: str | bytes, where: str, kind: type[Tf2JaxError] = InvalidModelError, *, limit: int = MAX_JSON_BYTES
 ) -> Any:
-    """Parse untrusted JSON.
-
-    Args:
-      text: the JSON.
-      where: the file, or a description of it.
-      kind: the error that is raised.
-      limit: maximum length of the text.
-
-    Raises:
-      Tf2JaxError: ``kind``: the text is too long, nested too deeply, or no JSON.
-    """
+    """Parse untrusted JSON."""
     if len(text) > limit:
         raise kind(f"{where}: {len(text)} bytes of JSON; at most {limit} are read.")
     with reading(where, kind):
@@ -115,11 +88,7 @@ def parse_json(
 
 
 def read_json(file: Path, kind: type[Tf2JaxError] = InvalidModelError, *, limit: int = MAX_JSON_BYTES) -> Any:
-    """Read an untrusted JSON file; see `parse_json`.
-
-    Raises:
-      Tf2JaxError: ``kind``: as `parse_json`, or the file cannot be read, or is not a regular file.
-    """
+    """Read an untrusted JSON file; see `parse_json`."""
     with reading(str(file), kind):
         size = regular(file, kind).stat().st_size
         if size > limit:

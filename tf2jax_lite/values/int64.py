@@ -50,11 +50,7 @@ class WordArray:
         raise NotImplementedError
 
     def to_32_bits(self) -> Any:
-        """Return the elements as an array that JAX has a dtype for.
-
-        Raises:
-          OpError: there is none.
-        """
+        """Return the elements as an array that JAX has a dtype for."""
         raise NotImplementedError
 
 

@@ -124,9 +124,6 @@ def as_array(value: Any) -> Any:
     It has a canonical dtype, and arrays in place of symbolic dimensions.
 
     Traced values and handles are returned unchanged; NumPy values stay NumPy.
-
-    Raises:
-      OpError: the value is string data, which JAX cannot hold.
     """
     if not is_static(value):
         return value
@@ -142,11 +139,7 @@ def as_array(value: Any) -> Any:
 
 
 def normalize_axis(axis: Any, rank: int) -> int:
-    """Return ``axis`` as an int in ``[0, rank)``.
-
-    Raises:
-      OpError: it is out of range.
-    """
+    """Return ``axis`` as an int in ``[0, rank)``."""
     axis = int(axis)
     if not -rank <= axis < rank:
         raise OpError(f"axis {axis} is out of range for a tensor of rank {rank}")

@@ -22,11 +22,7 @@ _SMALL = 4
 
 
 def given_values(name: str, arguments: Mapping[str, TensorArgument], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return given arrays by argument; `match_arrays` says how they may be named.
-
-    Raises:
-      InputError: an array belongs to no argument, or does not fit.
-    """
+    """Return given arrays by argument; `match_arrays` says how they may be named."""
     chosen, left = match_arrays(arguments, given)
     found: dict[str, np.ndarray] = {}
     for path, key in chosen.items():
@@ -56,13 +52,8 @@ def draw(
     Floats in [0, 1), integers in the range of the indexed axis, else in [0, 4), strings of some words.
 
     Args:
-      arguments: by name.
       ranges: of integer arguments, by index; see `tf2jax_lite.verification.index_ranges.index_ranges`.
-      seed: for the generator.
       batch: size of an unknown first dimension.
-
-    Raises:
-      LimitError: an input would take more than ``config.max_input_bytes``.
     """
     rng = np.random.default_rng(seed)
     out: dict[str, np.ndarray] = {}

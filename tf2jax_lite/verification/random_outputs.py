@@ -71,8 +71,6 @@ def varying_values(
     """Return the names of the values that are not the same in each call.
 
     Args:
-      names: of the values to look at.
-      first: the values of one call.
       call: returns the values of a further call, given its number from 1.
     """
     varying: set[_Name] = set()

@@ -48,13 +48,7 @@ def in_float64(
     """Return a converted function's flat results, computed in float64 throughout.
 
     Args:
-      converted: the function.
-      params: its params; floats are widened.
-      inputs: flat inputs; floats are widened.
       rng: a key, if it draws. (Numbers drawn in float64 are others than in float32.)
-
-    Raises:
-      UnsupportedError: part of the graph is compiled (XlaCallModule), with its types.
     """
     program = Program(widen(converted.program.graph), converted.config, None, converted.program.evaluator)
     in_double = ConvertedFunction(program, converted.interface, converted.config, promote_dtypes=True)
@@ -68,8 +62,6 @@ def round_off(expected: np.ndarray, actual: np.ndarray, reference: np.ndarray, s
     """Distinguish round-off from a wrong result.
 
     Args:
-      expected: TensorFlow's result.
-      actual: JAX's.
       reference: the result of `in_float64`.
       scale: magnitude that errors are relative to, if it is not the largest element of ``reference``.
 

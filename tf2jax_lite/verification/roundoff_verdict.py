@@ -27,10 +27,6 @@ class RoundoffCheck:
     Computes nothing until one of them differs. A difference is round-off if TensorFlow's ops and JAX's agree in
     float64, and if JAX's error with respect to that is larger than TensorFlow's by no more than different orders of
     summation explain. A wrong op fails the first test, since its error remains in float64.
-
-    Args:
-      target: the function.
-      inputs: its flat inputs.
     """
 
     def __init__(self, target: Target, inputs: Sequence[Any]):
@@ -41,13 +37,7 @@ class RoundoffCheck:
         self._references: dict[tuple[str, str], np.ndarray] = {}
 
     def __call__(self, found: OutputComparison, expected: np.ndarray, actual: np.ndarray) -> OutputComparison:
-        """Return the comparison with both errors, agreeing if they are round-off.
-
-        Args:
-          found: the comparison.
-          expected: TensorFlow's array.
-          actual: JAX's.
-        """
+        """Return the comparison with both errors, agreeing if they are round-off."""
         if found.ok or found.problem:
             return found
         if not self._is_evaluated:
@@ -81,12 +71,8 @@ def with_verdict(
     """Return a comparison with both sides' errors; round-off agrees.
 
     Args:
-      found: the comparison, which differs.
-      expected: TensorFlow's array.
-      actual: JAX's.
       reference: TensorFlow's in float64.
       error: relative difference of the two sides in float64.
-      scale: magnitude that errors are relative to, if it is not that of ``reference``.
     """
     errors = round_off(expected, actual, reference, scale)
     same = error <= _SHARE * found.max_rel_error

@@ -292,14 +292,9 @@ class _Comparison:
     def _drawn(
         self, flat: Sequence[np.ndarray], seed: int, expected: _Values, actual: _Values
     ) -> tuple[set[str], set[str]]:
-        """Return names of results and variables that vary with random numbers here.
-
-        Args:
-          flat: the inputs.
-          seed: of JAX's first call.
-          expected: results and variables of TensorFlow's first call.
-          actual: those of JAX's.
-        """
+        """Return names of results and variables that vary with random numbers here."""
+        # seed: of JAX's first call.
+        # expected: results and variables of TensorFlow's first call.
         results = {n for n, is_random in named(self._target, self._random).items() if is_random}
         names = {("result", n) for n in results} | {("variable", n) for n in self._random_variables}
 

@@ -52,10 +52,8 @@ def _plain(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 
 
 def _broadcast_scalars(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    """Return operands with scalars broadcast to the result, and 0 in its padding.
-
-    The gradient of a scalar is a sum over all elements, and the gradient of padding may be NaN.
-    """
+    """Return operands with scalars broadcast to the result, and 0 in its padding."""
+    # The gradient of a scalar is a sum over all elements, and the gradient of padding may be NaN.
     shape = eqn.outvars[0].aval.shape if len(eqn.outvars) == 1 else ()
     if not is_symbolic(shape):
         return args

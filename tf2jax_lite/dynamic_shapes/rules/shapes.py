@@ -138,12 +138,10 @@ def _reshaped_to_products(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]
 
 
 def _keeps_positions(before: Sequence[Any], after: Sequence[Any]) -> bool:
-    """Return whether a plain reshape of the padded array keeps positions.
-
-    It does if only the first axis of each group is dynamic.
-
-    A group is a minimal run of axes with the same product before and after.
-    """
+    """Return whether a plain reshape of the padded array keeps positions."""
+    # It does if only the first axis of each group is dynamic.
+    #
+    # A group is a minimal run of axes with the same product before and after.
     a, b = [list(reversed([d for d in shape if not _is_one(d)])) for shape in (before, after)]
     while a or b:
         left, right = [a.pop()] if a else [], [b.pop()] if b else []

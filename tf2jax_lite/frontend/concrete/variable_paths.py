@@ -46,10 +46,8 @@ def variable_paths(function: Any) -> dict[int, str]:
 
 
 def _is_tracked(item: Any) -> bool:
-    """Return whether TensorFlow tracks the attributes of an object.
-
-    A ``tf.function`` has none.
-    """
+    """Return whether TensorFlow tracks the attributes of an object."""
+    # A ``tf.function`` has none.
     return hasattr(item, "_trackable_children") and not hasattr(item, "get_concrete_function")
 
 

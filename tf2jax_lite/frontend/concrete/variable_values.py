@@ -17,10 +17,6 @@ from tf2jax_lite.support.errors import UnsupportedError
 def read_values(handles: Sequence[Any], types: Sequence[Any]) -> list[np.ndarray] | None:
     """Read many variables with one op; see `read_value`.
 
-    Args:
-      handles: their resources, as eager tensors.
-      types: their ``tf.DType``s.
-
     Returns:
       The values; None if TensorFlow cannot read all of them together (one is uninitialized, or they are on several
       devices): reading each on its own then raises the specific error.
@@ -52,9 +48,6 @@ def read_value(handle: Any, dtype: Any) -> np.ndarray:
     """Return a variable's value.
 
     Floats are read-only and not copied if NumPy has their dtype. Called under ``tf.init_scope``.
-
-    Raises:
-      UnsupportedError: a graph is being built, in which variables have no values.
     """
     if not tf.executing_eagerly():
         raise UnsupportedError(
@@ -65,11 +58,9 @@ def read_value(handle: Any, dtype: Any) -> np.ndarray:
 
 
 def _array(value: Any, dtype: Any) -> np.ndarray:
-    """Return an eager tensor as an array.
-
-    An assignment in TensorFlow makes a new buffer if the old one has other references. Some kernels that advance the
-    integer state of a random generator (StatefulRandomBinomial) write in place: integers are copied.
-    """
+    """Return an eager tensor as an array."""
+    # An assignment in TensorFlow makes a new buffer if the old one has other references. Some kernels that advance the
+    # integer state of a random generator (StatefulRandomBinomial) write in place: integers are copied.
     if not _is_inexact(dtype):
         return value.numpy()
     try:

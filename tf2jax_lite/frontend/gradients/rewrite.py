@@ -40,16 +40,12 @@ def rewrite_custom_gradients(
     """Replace each overridden gradient with a node.
 
     Args:
-      graph: the graph as loaded.
       func_graph: TensorFlow's graph of the main function.
       captures: ``id`` of each tensor that the main function captures, to its position among the arguments.
 
     Returns:
       The graph; outer tensors that only gradient functions capture, which become the main function's last arguments;
       and the variables that gradient functions read.
-
-    Raises:
-      MissingGradientError: a gradient is not available, and ``config.raise_on_missing_custom_gradient``.
     """
     return _Rewriter(graph, func_graph, captures).run()
 
@@ -229,11 +225,7 @@ class _Rewriter:
 
 
 def report_missing(graph: ir.Graph) -> None:
-    """Warn of overridden gradients of a frozen graph, which does not contain them.
-
-    Raises:
-      MissingGradientError: there are some, and ``config.raise_on_missing_custom_gradient``.
-    """
+    """Warn of overridden gradients of a frozen graph, which does not contain them."""
     live = [graph.main, *(graph.functions[name] for name in sorted(called_functions(graph)))]
     reason = "a GraphDef contains none"
     _report(graph.main.name, [(n.name, f.name, reason) for f in live for n in f.nodes if _is_marked(n)])

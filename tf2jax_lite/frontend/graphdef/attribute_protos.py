@@ -16,12 +16,8 @@ def proto_of(value: Any, kind: str, allowed: frozenset[Any] = frozenset()) -> An
     """Return the AttrValue that `attributes.value_of` reads as ``value``.
 
     Args:
-      value: the Python value.
       kind: the attribute's type in its OpDef, such as ``"list(int)"``.
       allowed: numbers of the dtypes that the OpDef allows; empty for any.
-
-    Raises:
-      UnsupportedError: no proto has this value; quantized types, for example, are plain integers in the IR.
     """
     proto = attr_value_pb2.AttrValue()
     if kind.startswith("list("):

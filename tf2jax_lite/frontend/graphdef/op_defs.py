@@ -39,9 +39,6 @@ class Arg:
         """Return the dtypes of this argument's tensors, given a node's attributes.
 
         ``where`` names the node, for messages.
-
-        Raises:
-          InvalidModelError: an attribute is missing or of the wrong kind.
         """
         try:
             if self.type_list_attr:
@@ -116,11 +113,7 @@ def definition(op: str) -> Definition | None:
 
 
 def read_attrs(proto: Any) -> dict[str, Any]:
-    """Return a NodeDef's attributes as Python values, with the defaults of its OpDef.
-
-    Raises:
-      InvalidModelError: an attribute is damaged, or not of the kind that the OpDef states.
-    """
+    """Return a NodeDef's attributes as Python values, with the defaults of its OpDef."""
     found = definition(proto.op)
     attrs, kinds = (found.defaults.copy(), found.kinds) if found else ({}, {})
     written = proto.attr

@@ -43,15 +43,8 @@ class BridgeCompiler:
         A static input that could be an axis or a shape becomes a constant. If the bridge needs more constants, every
         input that is known in this call becomes one.
 
-        Args:
-          node: a node that `accepts` returns True for.
-          inputs: the flat inputs.
-
         Returns:
           The module, and the positions of the inputs that are its arguments.
-
-        Raises:
-          UnsupportedError: the bridge rejects the node, with its reason.
         """
         definition = op_defs.definition(node.op)
         assert definition is not None  # it was accepted
@@ -105,10 +98,8 @@ def _node_def(node: ir.Node) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _compile(proto: bytes, inputs: tuple[tuple[tuple[int, ...], np.dtype, bytes | None], ...]) -> str:
-    """Return a node as StableHLO.
-
-    Each input is a shape, a dtype, and its contents if it is a constant.
-    """
+    """Return a node as StableHLO."""
+    # Each input is a shape, a dtype, and its contents if it is a constant.
     graph = graph_pb2.GraphDef(node=[node_def_pb2.NodeDef.FromString(proto)])
 
     def run(*tensors: Any) -> Any:

@@ -51,19 +51,8 @@ Finding = tuple[str, str]
 def reject_code(path: Path) -> list[str]:
     """Raise an error for a Keras file that makes Keras run code or read other files.
 
-    Args:
-      path: the file.
-
     Returns:
       The modules of custom layers that the file names and ``config.trusted`` allows.
-
-    Raises:
-      UntrustedError: a layer contains code, an object is neither registered nor one of Keras' that only compute, or a
-        vocabulary is another file; and ``config.trusted`` does not name the class, the function, the module or the
-        file.
-      InvalidModelError: the file's configuration is damaged or names an unknown layer, a layer is called on constants
-        alone, or an array of an HDF5 file is in another file, or does not have the size that it declares.
-      LimitError: a layer's weights exceed ``config.max_constant_bytes``: Keras allocates them before it reads any.
     """
     found: dict[str, str] = {}
     modules: dict[str, None] = {}
@@ -100,12 +89,6 @@ def imported(modules: Iterable[str]) -> Iterator[None]:
     """Import modules and make their objects known to Keras in the ``with`` block.
 
     Keras finds registered objects of an imported module; ``custom_objects`` has the others.
-
-    Args:
-      modules: their names.
-
-    Raises:
-      InputError: a module cannot be imported.
     """
     objects: dict[str, Any] = {}
     for name in modules:
@@ -132,9 +115,6 @@ def bounded_weights(path: Path) -> Iterator[None]:
 
     Keras creates all weights before it reads any; a file of 1 kB can ask for more than the memory holds. The weights of
     a whole model are in its file: they take at most twice its size, or ``config.max_constant_bytes``.
-
-    Raises:
-      LimitError: they would take more; nothing is allocated for the weight that exceeds the limit.
     """
     import tensorflow as tf
 
@@ -217,10 +197,8 @@ def _check_weights(path: Path) -> None:
 
 @contextlib.contextmanager
 def _hdf5(source: Any) -> Iterator[Any]:
-    """Open an HDF5 file; None if it is none.
-
-    None as well without h5py: Keras cannot read it either.
-    """
+    """Open an HDF5 file; None if it is none."""
+    # None as well without h5py: Keras cannot read it either.
     try:
         import h5py
 
@@ -233,10 +211,8 @@ def _hdf5(source: Any) -> Iterator[Any]:
 
 
 def _check_arrays(path: Path, file: Any) -> None:
-    """Raise an error for arrays in other files, or larger than the file.
-
-    Keras reads arrays and attributes whole.
-    """
+    """Raise an error for arrays in other files, or larger than the file."""
+    # Keras reads arrays and attributes whole.
     import h5py
 
     stack, seen = [] if file is None else [file], set()
@@ -268,10 +244,8 @@ def _check_attributes(path: Path, item: Any) -> None:
 
 
 def _check_strings(path: Path, name: str, item: Any) -> None:
-    """Raise an error for strings that may unpack to very much.
-
-    All of them may be one and the same in the file.
-    """
+    """Raise an error for strings that may unpack to very much."""
+    # All of them may be one and the same in the file.
     if item.dtype.hasobject and math.prod(item.shape) > 1:
         check_bytes(item.shape, path.stat().st_size, f"{path}: strings of variable length in {name}")
 
@@ -289,10 +263,8 @@ def _dicts(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def _check_sizes(item: dict[str, Any], path: Path) -> None:
-    """Raise an error for sizes of a layer that no memory holds.
-
-    `bounded_weights` counts weights; this is for arrays besides, and for sizes beyond 64 bits.
-    """
+    """Raise an error for sizes of a layer that no memory holds."""
+    # `bounded_weights` counts weights; this is for arrays besides, and for sizes beyond 64 bits.
     what = f"{path}: the layer {item.get('name')!r}"
     sizes = [item[key] for key in _SIZES if type(item.get(key)) is int]
     if sizes and min(sizes) > 0:
@@ -411,10 +383,8 @@ def _call(kind: str, config: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _is_registered(name: Any) -> bool:
-    """Return whether an object of that name is registered with Keras.
-
-    Then no module is imported for it. Keras 3 also finds ``package>name`` by the name alone.
-    """
+    """Return whether an object of that name is registered with Keras."""
+    # Then no module is imported for it. Keras 3 also finds ``package>name`` by the name alone.
     if not isinstance(name, str):
         return False
     for library in keras_names.LIBRARIES:

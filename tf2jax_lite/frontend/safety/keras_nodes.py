@@ -28,10 +28,8 @@ def check_nodes(item: dict[str, Any], where: str) -> None:
 
 
 def _is_symbolic(node: Any) -> bool:
-    """Return whether an argument of a layer has a result of another layer.
-
-    It looks where Keras does.
-    """
+    """Return whether an argument of a layer has a result of another layer."""
+    # It looks where Keras does.
     if isinstance(node, dict):
         if "class_name" in node:
             return node["class_name"] == "__keras_tensor__"
@@ -65,10 +63,8 @@ def _references(node: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _waiting(layers: list[dict[str, Any]]) -> list[Any]:
-    """Return the layers with calls that can never be made.
-
-    tf_keras makes those of a layer in order, when all inputs exist.
-    """
+    """Return the layers with calls that can never be made."""
+    # tf_keras makes those of a layer in order, when all inputs exist.
     calls: dict[Any, list[Any]] = {}
     exist: dict[Any, range] = {}
     for layer in layers:

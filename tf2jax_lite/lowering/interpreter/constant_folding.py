@@ -26,16 +26,7 @@ _MAX_FOLDED = 1024
 
 
 def fold(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
-    """Return a node's results as NumPy arrays; None if it is to be traced.
-
-    Args:
-      trace: has the options.
-      step: the node; its op needs no context.
-      inputs: its inputs, all static.
-
-    Raises:
-      LimitError: a result would take more than ``config.max_constant_bytes``.
-    """
+    """Return a node's results as NumPy arrays; None if it is to be traced."""
     args = grouped(step, inputs)
     if inputs or step.op.result_size is not None:
         check_growth(step, inputs, args, trace.program.config.max_constant_bytes)
@@ -52,10 +43,8 @@ def fold(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
 
 
 def _run(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
-    """Run an op without a constant folder at once; None if it must be traced.
-
-    Operands beyond 32 bits are computed with in 64-bit mode.
-    """
+    """Run an op without a constant folder at once; None if it must be traced."""
+    # Operands beyond 32 bits are computed with in 64-bit mode.
     op = step.op
     if not inputs or not op.plain or step.functions or any(v.dtype == object for v in inputs):
         return None

@@ -21,18 +21,7 @@ _INTEGERS = frozenset((int,))
 
 
 def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: int) -> None:
-    """Check the size of a constant before it is computed.
-
-    Args:
-      step: the node.
-      inputs: its inputs, flat, all static.
-      args: its inputs with a list for each list input.
-      limit: ``config.max_constant_bytes``.
-
-    Raises:
-      LimitError: a result would take more.
-      InvalidModelError: there are strings for an op of numbers, which NumPy would repeat or add up.
-    """
+    """Check the size of a constant before it is computed."""
     text = [v for v in inputs if is_text(v)]
     if text or step.op.name == "AsString":
         found = _text_bytes(step, inputs, args, text)
@@ -76,14 +65,9 @@ def check_results(results: Sequence[Any], limit: int) -> bool:
 
     Args:
       results: arrays, of static or symbolic shape, and anything else.
-      limit: ``config.max_result_bytes``.
 
     Returns:
       Whether one of them has a symbolic dimension, or holds objects, as vectors of symbolic dimensions do.
-
-    Raises:
-      LimitError: a result would take more.
-      UnsupportedError: a result has more dimensions than NumPy's arrays can have.
     """
     is_symbolic = False
     for value in results:
@@ -104,10 +88,6 @@ def check_results(results: Sequence[Any], limit: int) -> bool:
 
 
 def check_specs(specs: Sequence[Any], limit: int) -> None:
-    """Check the shapes of results before they are computed from constants.
-
-    Raises:
-      LimitError: one of them would take more than ``limit`` bytes.
-    """
+    """Check the shapes of results before they are computed from constants."""
     for spec in specs:
         check_bytes(spec.shape, np.dtype(spec.dtype).itemsize, "a constant that this node computes", limit=limit)

@@ -45,7 +45,6 @@ class Trace:
     """The evaluator of plans, with the state of one call.
 
     Args:
-      program: the program that plans are from.
       state: variable name to current value; changed in place by assignments.
       key: the typed PRNG key given by the caller, or None.
       promote_dtypes: whether arguments came with other dtypes than TensorFlow recorded, so that operands are promoted

@@ -77,12 +77,8 @@ def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.Fun
 
 
 def _counted_by_size(loop: Loop, shapes: Mapping[int, tuple[Any, Any]]) -> list[Any] | None:
-    """Run a loop with a condition on a growing array's size; None if unknown.
-
-    Args:
-      loop: the loop.
-      shapes: by index, the shapes in the first two iterations of growing arrays.
-    """
+    """Run a loop with a condition on a growing array's size; None if unknown."""
+    # shapes: by index, the shapes in the first two iterations of growing arrays.
     if not shapes:
         return None
     folded = fold_loop(loop.ctx.trace, loop.cond, loop.body, loop.start, set(loop.constant), shapes)
@@ -124,10 +120,8 @@ def _unrolled(loop: Loop, folded: FoldedLoop) -> list[Any]:
 
 
 def _unrolled_while_static(loop: Loop) -> list[Any] | None:
-    """Run the loop as Python would; None if a condition is not static.
-
-    Outside ``jax.jit`` it always is. Inside, conditions on shapes and on the lengths of lists are.
-    """
+    """Run the loop as Python would; None if a condition is not static."""
+    # Outside ``jax.jit`` it always is. Inside, conditions on shapes and on the lengths of lists are.
     args = list(loop.start)
     trace = loop.ctx.trace.with_state(loop.ctx.trace.state)
     number = static = 0

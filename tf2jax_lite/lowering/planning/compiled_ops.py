@@ -25,8 +25,6 @@ def fallback_ops(
     """Return implementations by compilation of unknown ops that compile.
 
     Args:
-      nodes: all nodes of a graph.
-      known: the ops that need none.
       compiler: compiles them. It is stored, and called whenever such a node is traced.
     """
     unknown: dict[str, list[ir.Node]] = {}

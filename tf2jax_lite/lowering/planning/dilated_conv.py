@@ -226,11 +226,9 @@ def _padding(
     strides: Sequence[int],
     inner: Sequence[int],
 ) -> list[tuple[int, int]] | None:
-    """Return the dilated convolution's padding, negative for crops, or None.
-
-    Blocks convolve the elements of each residue modulo the dilation separately, as a dilated convolution does, with as
-    many results. Each result that is cropped is one element less of padding.
-    """
+    """Return the dilated convolution's padding, negative for crops, or None."""
+    # Blocks convolve the elements of each residue modulo the dilation separately, as a dilated convolution does, with
+    # as many results. Each result that is cropped is one element less of padding.
     sizes = [_divided(d.size + d.before + d.after, d.dilation) for d in (dims[i] for i in axes)]
     if any(n is None for n in sizes):
         return None

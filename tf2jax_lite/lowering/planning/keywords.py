@@ -15,10 +15,6 @@ def signature_of(attrs: Iterable[str], first: str | None = None) -> inspect.Sign
     """Return a signature of any inputs, and attributes as keywords (None).
 
     Attributes whose names are no Python identifiers are left out: plans raise an error for them.
-
-    Args:
-      attrs: names of attributes, as nodes have them.
-      first: a parameter before the inputs, for the context.
     """
     kinds = inspect.Parameter
     taken = {_INPUTS, first}

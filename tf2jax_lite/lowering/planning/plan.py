@@ -50,12 +50,7 @@ class Step(NamedTuple):  # a frozen dataclass takes six times as long to make
     """One node made ready to run.
 
     Attributes:
-      node: the node.
-      op: its implementation.
-      inputs: the slots of its inputs.
-      outputs: the slots of its results.
       static: for each input group whether it must be static.
-      kwargs: its attributes as keywords.
       functions: attributes that name functions, to be made callables.
       dtypes: the recorded dtypes of its results; None for variants and resources.
       rereads_operands: whether it reads its operands from memory, many times each.
@@ -97,10 +92,7 @@ class Plan:
     """A function's steps.
 
     Attributes:
-      function: the function.
-      steps: its steps, in order.
       size: the number of slots. Slots 0 to n-1 hold the n arguments.
-      outputs: the slots of its results.
       summary: the uses of its arguments and the cost of its results, for its callers; None if unknown.
     """
 
@@ -159,18 +151,9 @@ def make_plan(
     """Prepare nodes of a function.
 
     Args:
-      function: the function.
-      nodes: the nodes to run, in order.
-      config: the options captured at conversion.
       ops: implementations by name; they must include every op.
-      outputs: the results to compute; those of the function by default.
       rereads_operands: whether a node reads its operands from memory, many times each.
       callee: the summary of the function that a node calls, if it is nothing but a call.
-
-    Raises:
-      UnsupportedAttributeError: a node carries an attribute that its op does not handle, or attributes that exclude
-        each other.
-      InvalidModelError: a node or a result is used where it is not computed.
     """
     first = {arg.name: i for i, arg in enumerate(function.args)}  # the slot of each node's output 0
     size = len(first)
@@ -251,11 +234,7 @@ def _releases(slots: Sequence[Sequence[int]], results: Sequence[int], size: int)
 
 
 def node_kwargs(node: ir.Node, entry: registry.Op, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return keywords for attributes: plain values, references to functions.
-
-    Raises:
-      UnsupportedAttributeError: an attribute is not handled, or one that the op needs is missing.
-    """
+    """Return keywords for attributes: plain values, references to functions."""
     kwargs: dict[str, Any] = {}
     functions: dict[str, Any] = {}
     known = entry.attrs

@@ -42,12 +42,7 @@ def runtime_dependent(
 
 
 class StaticValues:
-    """A greatest fixpoint: assume all values static, retract until nothing changes.
-
-    Args:
-      graph: the graph.
-      ops: implementations of ops.
-    """
+    """A greatest fixpoint: assume all values static, retract until nothing changes."""
 
     def __init__(self, graph: ir.Graph, ops: Mapping[str, registry.Op]):
         self._graph = graph
@@ -145,11 +140,9 @@ class StaticValues:
         return [all(r[i] for r in results if i < len(r)) for i in range(len(nothing))]
 
     def _of_loop(self, node: ir.Node, inputs: list[bool]) -> list[bool]:
-        """Return which variables of a loop are static in each iteration.
-
-        They are if the body returns them unchanged, or, in a loop with a static trip count, computes them from static
-        values, such as a counter.
-        """
+        """Return which variables of a loop are static in each iteration."""
+        # They are if the body returns them unchanged, or, in a loop with a static trip count, computes them from static
+        # values, such as a counter.
         refs = [node.attrs.get(name) for name in ("cond", "body")]
         cond, body = (self._graph.functions.get(r.name) if isinstance(r, ir.FunctionRef) else None for r in refs)
         if cond is None or body is None:

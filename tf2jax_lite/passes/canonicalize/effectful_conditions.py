@@ -92,10 +92,8 @@ def _call(
 
 
 def _dtype_of_result(function: ir.Function) -> ir.DType | None:
-    """Return the dtype of a function's only result.
-
-    It is None if there are several results, or if no node computes the result.
-    """
+    """Return the dtype of a function's only result."""
+    # It is None if there are several results, or if no node computes the result.
     if len(function.outputs) != 1:
         return None
     (ref,) = function.outputs

@@ -69,10 +69,8 @@ def _define(name: str, fn: Callable[..., Any], fold: Callable[..., Any] | None =
 
 
 def _check_width(ctx: OpContext, name: str, args: tuple[Any, ...]) -> None:
-    """Raise `UnsupportedError` for shifts beyond 32 bits without x64.
-
-    Packing of two words into 64 bits has such shifts.
-    """
+    """Raise `UnsupportedError` for shifts beyond 32 bits without x64."""
+    # Packing of two words into 64 bits has such shifts.
     type_ = ctx.op.types[0]
     if name != "shift_left" or canonical(type_.dtype) == type_.dtype or not is_splat(args[1]):
         return

@@ -137,10 +137,7 @@ def windowed(region: Region, fn: Any, inputs: Any, inits: Any, window: tuple[Any
     """Reduce over windows.
 
     Args:
-      region: the computation.
       fn: the same as a Python function that returns a list.
-      inputs: the arrays.
-      inits: the initial value of each reduction.
       window: sizes, strides, padding, dilations of the array, dilations of the window.
     """
     if len(inputs) == 1:

@@ -218,18 +218,10 @@ def check_payload(payload: bytes | str, shapes: Sequence[Sequence[int]] | None =
     ``config.trusted`` names "StableHLO".
 
     Args:
-      payload: the module.
       shapes: of all arrays of a call, to look at its custom calls with the sizes that these have then.
 
     Returns:
       Facts of the module; None if nothing was looked at.
-
-    Raises:
-      InvalidModelError: as said.
-      UnsupportedError: it makes a call that is not listed.
-      LimitError: a tensor of it takes more than ``config.max_result_bytes``; XLA ends the process where sizes overflow.
-        Or it has more operations than ``config.max_nodes`` when calls are expanded.
-      ShapeMismatchError: its sizes are not known, or do not fit, for arrays of these shapes.
     """
     if is_trusted("StableHLO"):
         return None

@@ -15,12 +15,6 @@ def restore(ops: Sequence[Op], outer: Mapping[int, Op], returns: Sequence[int], 
     """Return a region's ops with peephole rewrites.
 
     `finish` drops ops that become dead.
-
-    Args:
-      ops: the region's ops.
-      outer: the ops around it, by the values that they make.
-      returns: the results of the region.
-      names: whether the names of ops are those that jax gives.
     """
     ops = _named(ops, returns) if names else list(ops)
     made: dict[int, Op] = dict(outer)
@@ -125,10 +119,8 @@ _SPECIAL = {"bessel_i1e", "digamma", "erf_inv", "lgamma"}
 
 
 def _named(ops: Sequence[Op], returns: Sequence[int]) -> list[Op]:
-    """Replace runs of ops by the special function that names them.
-
-    They take its arguments and make one result.
-    """
+    """Replace runs of ops by the special function that names them."""
+    # They take its arguments and make one result.
     groups: dict[str, list[int]] = {}
     for i, op in enumerate(ops):
         if op.name != "stablehlo.constant" and op.where.rpartition("/")[2] in _SPECIAL:

@@ -15,12 +15,7 @@ from .subgraph_match import Makers
 
 
 def candidates(region: Region, makers: Makers) -> Iterator[Idiom]:
-    """Yield the candidate idioms of a region's own ops, each once.
-
-    Args:
-      region: the region.
-      makers: the defining ops of its function's values.
-    """
+    """Yield the candidate idioms of a region's own ops, each once."""
     seen: dict[Idiom, None] = {}
     for op in region.ops:
         for found in _of_op(op, region, makers):

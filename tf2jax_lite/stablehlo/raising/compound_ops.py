@@ -21,8 +21,6 @@ def raise_compound_ops(region: Region, outer: MutableMapping[int, Op], effectful
     """Return a region with compound ops raised, including those of inner regions.
 
     Args:
-      region: the region.
-      outer: the ops of enclosing regions, by the values that they define.
       effectful: whether a function, by name, has side effects.
     """
     compounds = _Compounds(ChainMap({}, outer))

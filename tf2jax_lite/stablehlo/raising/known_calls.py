@@ -16,14 +16,7 @@ from tf2jax_lite.stablehlo.parsing.module import TensorType
 
 @dataclasses.dataclass(frozen=True)
 class Idiom:
-    """A call that may be in a module.
-
-    Attributes:
-      name: of the function, from `_CALLS`.
-      types: of its arguments.
-      options: keywords, as pairs.
-      platform: of the lowering to find.
-    """
+    """A call that may be in a module."""
 
     name: str
     types: tuple[TensorType, ...]

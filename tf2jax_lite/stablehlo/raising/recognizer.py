@@ -44,10 +44,8 @@ def parse(payload: bytes | str, *, own: bool = False) -> Module:
 
 @functools.lru_cache(maxsize=256)
 def _patterns(idiom: Idiom, settings: Any) -> tuple[Module, ...]:
-    """Return the modules to which JAX lowers an idiom now; none if it fails.
-
-    If the lowering is a call of one function, the function's body is a second pattern.
-    """
+    """Return the modules to which JAX lowers an idiom now; none if it fails."""
+    # If the lowering is a call of one function, the function's body is a second pattern.
     del settings
     specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in idiom.types]
     try:
