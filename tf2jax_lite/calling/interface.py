@@ -10,21 +10,14 @@ from typing import Any
 
 import jax
 
+from tf2jax_lite import ir
 from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import ArgumentError, InputError
 
 from .binding import Binder, Bound
 from .coercion import is_key
-from .structures import (
-    OutputRef,
-    TensorArgument,
-    by_name,
-    describe,
-    iter_arguments,
-    map_structure,
-    with_objects,
-)
+from .structures import OutputRef, TensorArgument, by_name, describe, iter_arguments, map_structure, with_objects
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,3 +176,19 @@ class Interface:
         """Return flat results in the function's result structure."""
         nested = map_structure(lambda leaf: flat[leaf.index] if isinstance(leaf, OutputRef) else leaf, self.outputs)
         return with_objects(nested)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedFunction:
+    """A function of TensorFlow as a graph with its interface.
+
+    Attributes:
+      graph: the IR graph; captured variables come in the order of the captures.
+      structured_inputs: ``(args, kwargs)`` with ``tf.TensorSpec`` leaves.
+      structured_outputs: results with ``tf.TensorSpec`` leaves.
+    """
+
+    graph: ir.Graph
+    interface: Interface
+    structured_inputs: Any
+    structured_outputs: Any

@@ -137,3 +137,9 @@ def called_functions(graph: Graph) -> set[str]:
             found |= names
             pending += [graph.functions[name] for name in names]
     return found
+
+
+CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+IFS = frozenset({"If", "StatelessIf", "XlaIf", "_If"})
+CASES = frozenset({"Case", "StatelessCase"})
+WHILES = frozenset({"While", "StatelessWhile", "XlaWhile", "_While"})

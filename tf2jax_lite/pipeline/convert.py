@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.imported_function import ImportedFunction
+from tf2jax_lite.calling.interface import ImportedFunction
 from tf2jax_lite.frontend.concrete import concrete_function, trace
 from tf2jax_lite.frontend.concrete.saved_signatures import signature_loader
 from tf2jax_lite.frontend.runtime.host_function import HostFunction

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling import x64_params
+from tf2jax_lite.calling import integers
 from tf2jax_lite.calling.coercion import in_kind, is_key
 from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.layer_stacks import Stacks, stacked, unstacked
@@ -160,7 +160,7 @@ class ConvertedFunction:
                 shape = tuple(d or 0 for d in variable.shape or ())
                 value = jax.ShapeDtypeStruct(shape, variable.dtype)
             if name in self.program.wide:
-                value = x64_params.as_param(value, name)
+                value = integers.as_param(value, name)
             out[VariableName(name, variable.trainable)] = value
         return out
 
@@ -210,7 +210,7 @@ class ConvertedFunction:
         **sized: Any,
     ) -> tuple[list[Any], dict[str, Any]]:
         state = dict(params)
-        given = x64_params.enter(state, self.program.wide)
+        given = integers.enter(state, self.program.wide)
         initial = dict(state) if wanted == "results" else None
         silent = wanted in ("state", "sizes")
         trace = Trace(
@@ -227,7 +227,7 @@ class ConvertedFunction:
             inputs = _with_bounded_splits(inputs, self.interface.ragged)
         flat = trace.call(self.program.graph.main, [*inputs, *captured], trace.root_frame())
         flat = [v.resolved() if isinstance(v, RankVariants) else v for v in flat]
-        x64_params.leave(trace.state, given)
+        integers.leave(trace.state, given)
         kept = {name: value for name, value in trace.state.items() if not name.startswith(static.LOCAL)}
         for value in flat:
             warn_if_narrowed(value, f"a result of {self.interface.name}")

@@ -21,7 +21,6 @@ from tf2jax_lite.values.static import canonical
 
 from .interpreter import (  # noqa: F401
     batch_norm,
-    chlo,
     collectives,
     control_flow,
     custom_calls,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .types import DType, Shape
+from .static import DType, Shape
 
 _UINT64 = np.dtype(np.uint64)
 

@@ -21,8 +21,7 @@ import numpy as np
 from tf2jax_lite.support.errors import OpError
 
 from . import specs
-from .static import UNKNOWN, canonical, static_value
-from .types import DType, Shape
+from .static import UNKNOWN, DType, Shape, canonical, static_value
 from .variant import Variant
 
 ElementShape = Shape | None

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.op_kinds import CALLS
+from tf2jax_lite.ir.traversal import CALLS
 from tf2jax_lite.lowering import Program
 
 _Name = TypeVar("_Name")

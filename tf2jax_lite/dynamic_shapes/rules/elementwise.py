@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from tf2jax_lite.dynamic_shapes.actual_sizes import is_symbolic
 from tf2jax_lite.dynamic_shapes.evaluator import Evaluator, rule
 from tf2jax_lite.jaxprs.compat import Literal, bind
-from tf2jax_lite.jaxprs.elementwise import ELEMENTWISE
+from tf2jax_lite.jaxprs.independence import ELEMENTWISE
 
 # Not elementwise, but padding stays behind the other elements.
 _MOVES = frozenset({"bitcast_convert_type", "debug_callback", "loop_start", "squeeze", "stack", "transpose"})

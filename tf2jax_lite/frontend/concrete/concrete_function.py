@@ -13,8 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.imported_function import ImportedFunction
-from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.interface import ImportedFunction, Interface
 from tf2jax_lite.calling.names import keyword_parameters, parameter_names
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.frontend.gradients.rewrite import rewrite_custom_gradients
@@ -38,8 +37,7 @@ from .structures import (
 )
 from .table_captures import captured_table, initialize_tables, table_dtypes
 from .trainable import Trains, trained_variables
-from .variable_paths import variable_paths
-from .variable_values import is_numeric, read_value, read_values
+from .variable_values import is_numeric, read_value, read_values, variable_paths
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tf2jax_lite.calling.imported_function import ImportedFunction
+from tf2jax_lite.calling.interface import ImportedFunction
 from tf2jax_lite.frontend.graphdef import functions
 from tf2jax_lite.frontend.saved import meta_graph, saved_model
 from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint, Key

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
 
-from tf2jax_lite.calling.imported_function import ImportedFunction
+from tf2jax_lite.calling.interface import ImportedFunction
 from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.config import get_config
 from tf2jax_lite.support.errors import InputError, Tf2JaxError

@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.imported_function import ImportedFunction
-from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.interface import ImportedFunction, Interface
 from tf2jax_lite.calling.structures import TensorArgument, iter_arguments
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import InputError, UnsupportedError

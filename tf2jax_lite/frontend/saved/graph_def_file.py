@@ -14,8 +14,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.imported_function import ImportedFunction
-from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.interface import ImportedFunction, Interface
 from tf2jax_lite.calling.names import parameter_names
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument

@@ -17,7 +17,7 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import op_defs
-from tf2jax_lite.frontend.graphdef.op_list import op_def
+from tf2jax_lite.frontend.graphdef.op_defs import op_def
 from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import constant_value, topological_order
 from tf2jax_lite.support.errors import UnsupportedError

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.op_kinds import CALLS
+from tf2jax_lite.ir.traversal import CALLS
 from tf2jax_lite.jaxprs.interval import Interval
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.ops.containers.lookup_table import Table

@@ -11,7 +11,7 @@ from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.ops.strings.host_evaluation import text_bytes
 from tf2jax_lite.values import static as values
 
-from .constant_size import check_growth
+from .constant_folding import check_growth
 from .frame import FOLDING_FRAME, Context
 from .operands import flat_results, grouped
 

@@ -33,8 +33,7 @@ from tf2jax_lite.xla_cpu.materialize import materialize_if_traced
 from tf2jax_lite.xla_cpu.selection import using
 
 from .assigned_variables import as_variable
-from .constant_folding import fold
-from .constant_size import check_results
+from .constant_folding import check_results, fold
 from .diagnostics import cause, describe, explain, is_explained, located, missing_key
 from .frame import Context, Frame
 from .operands import check_dtypes, each, flat_results, grouped, prepare, same_varying_axes

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
-from tf2jax_lite.autodiff.refuse_reverse_mode import forward_only
+from tf2jax_lite.autodiff.one_mode import forward_only
 from tf2jax_lite.loops import derivatives
 from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.lowering.interpreter.frame import Context, Frame

@@ -18,8 +18,6 @@ from tf2jax_lite.support.errors import LoweringError, OpError
 
 from .loop import checkpointed_scan
 
-__all__: list[str] = []
-
 
 class _UnequalTypesError(Exception):
     """A layer changes the shape or dtype of the tensors that it passes on."""

@@ -22,7 +22,7 @@ from tf2jax_lite.lowering.interpreter.partial_eval import BudgetSpent, run_parti
 from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.ops.traits import Pattern
-from tf2jax_lite.passes.analysis.loop_invariants import loop_invariants
+from tf2jax_lite.passes.analysis.static_values import loop_invariants
 from tf2jax_lite.values import static as values
 from tf2jax_lite.values.static import UNKNOWN
 from tf2jax_lite.values.tensor_list import TensorList

@@ -13,15 +13,13 @@ from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.lowering.merging.carried_values import is_carried
 from tf2jax_lite.lowering.op_lowerings.cond_ops import written_variables
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.passes.analysis.loop_invariants import loop_invariants
+from tf2jax_lite.passes.analysis.static_values import loop_invariants
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import static as values
 
 from .growing_carry import GrowthError
 from .loop import MAX_UNROLL, Loop, scan_loop, while_loop
 from .trip_count import FoldedLoop, fold_loop, static_results
-
-__all__: list[str] = []
 
 # A loop is unrolled up to this many iterations if that makes the trip counts of loops inside it known.
 _MAX_NESTED_UNROLL = 64

@@ -13,8 +13,7 @@ from jax import lax
 
 from tf2jax_lite import ir
 from tf2jax_lite.autodiff.custom_gradient import Refusal, with_custom_gradient
-from tf2jax_lite.autodiff.refuse_forward_mode import reverse_only
-from tf2jax_lite.autodiff.refuse_reverse_mode import forward_only
+from tf2jax_lite.autodiff.one_mode import forward_only, reverse_only
 from tf2jax_lite.lowering.interpreter.diagnostics import NOT_LINEAR, describe
 from tf2jax_lite.lowering.interpreter.frame import Context, Frame
 from tf2jax_lite.lowering.interpreter.trace import Trace
@@ -22,8 +21,6 @@ from tf2jax_lite.lowering.merging.carried_values import as_traced, is_carried
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import static as values
-
-__all__: list[str] = []
 
 
 def _is_differentiable(value: Any) -> bool:

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
-from tf2jax_lite.ir.op_kinds import CALLS
 from tf2jax_lite.ir.providers import NodeCompiler, NodeEvaluator
+from tf2jax_lite.ir.traversal import CALLS
 from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
@@ -24,8 +24,7 @@ from tf2jax_lite.support.gc_pause import paused
 from tf2jax_lite.support.op_traits import rationale
 
 from . import rewrites
-from .compiled_ops import fallback_ops
-from .evaluated_ops import evaluated_ops
+from .compiled_ops import evaluated_ops, fallback_ops
 from .materialize import CalleeSummary
 from .plan import Plan, make_plan
 from .rewrites import rewrite

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.op_kinds import CALLS
+from tf2jax_lite.ir.traversal import CALLS
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
 

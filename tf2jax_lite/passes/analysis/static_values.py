@@ -11,10 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.op_kinds import CALLS, CASES, IFS, WHILES
+from tf2jax_lite.ir.traversal import CALLS, CASES, IFS, WHILES, skip
 from tf2jax_lite.ops import registry
-
-from .loop_invariants import loop_invariants
 
 _BRANCHES = IFS | CASES
 _HANDLES = frozenset({ir.RESOURCE, ir.VARIANT})
@@ -169,3 +167,13 @@ class StaticValues:
             else:
                 self._visit(function)
         return self._outputs.get(name, [True] * len(function.outputs))
+
+
+def loop_invariants(body: ir.Function) -> set[int]:
+    """Return the positions of the arguments that a loop's body returns unchanged.
+
+    Identity nodes do not change a value.
+    """
+    nodes = {node.name: node for node in body.nodes}
+    pairs = enumerate(zip(body.args, body.outputs, strict=False))
+    return {index for index, (arg, ref) in pairs if skip(ref, nodes).node == arg.name}

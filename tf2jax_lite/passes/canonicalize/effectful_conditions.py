@@ -17,7 +17,7 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.ir import build
 from tf2jax_lite.ir.build import FunctionLibrary, redirected
-from tf2jax_lite.ir.op_kinds import WHILES
+from tf2jax_lite.ir.traversal import WHILES
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
 from tf2jax_lite.support.config import Config

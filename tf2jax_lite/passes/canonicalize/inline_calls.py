@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.op_kinds import CALLS
+from tf2jax_lite.ir.traversal import CALLS
 from tf2jax_lite.support.errors import InvalidModelError
 
 Origin = tuple[str, str]

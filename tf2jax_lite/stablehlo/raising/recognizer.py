@@ -20,9 +20,8 @@ from tf2jax_lite.jaxprs.tracing_cache import trace_settings
 from tf2jax_lite.stablehlo.parsing.mlir_reader import read
 from tf2jax_lite.stablehlo.parsing.module import Function, Module, Op, Region, TensorType, effects_of, finish, numbers
 
-from .candidates import candidates
 from .compound_ops import raise_compound_ops
-from .known_calls import ELEMENTWISE, POLYNOMIALS, Idiom
+from .known_calls import ELEMENTWISE, POLYNOMIALS, Idiom, candidates
 from .subgraph_match import Makers, Matcher, renamed_uses
 
 
