@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,6 +109,41 @@ class Plan:
             return self
         steps = [s._replace(**changed[i]) if i in changed else s for i, s in enumerate(self.steps)]
         return dataclasses.replace(self, steps=tuple(steps))
+
+
+class Steps:
+    """A plan as `match` reads a graph: operations are step indices, values are slots.
+
+    Steps whose result others read, or that are overridden, produce nothing here.
+    """
+
+    def __init__(self, plan: Plan):
+        self._steps = plan.steps
+        uses = Counter(slot for step in plan.steps for slot in step.inputs)
+        uses.update(plan.outputs)
+        self._made_by = {
+            slot: i
+            for i, step in enumerate(plan.steps)
+            for slot in step.outputs
+            if step.override is None and uses[step.outputs[0]] == 1
+        }
+
+    def producer(self, value: int, through: Collection[Any] = ()) -> int | None:
+        """See `tf2jax_lite.support.patterns.Graph`."""
+        return self._made_by.get(value)
+
+    def kind(self, operation: int) -> Any:
+        """Return the function of a step's op; None for one that has no hash."""
+        fn = self._steps[operation].op.fn
+        return fn if isinstance(fn, Hashable) else None
+
+    def operands(self, operation: int) -> Sequence[int]:
+        """Return a step's input slots."""
+        return self._steps[operation].inputs
+
+    def number(self, value: int) -> int | None:
+        """Return None: constants are values of slots."""
+        return None
 
 
 def stable_id(name: str) -> int:
