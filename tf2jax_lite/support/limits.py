@@ -26,6 +26,10 @@ MAX_DIMENSIONS = 64
 """Maximum number of dimensions of NumPy's arrays."""
 
 
+MAX_RESULT_BYTES = 1 << 40
+"""Maximum size of a node's result, and of any tensor of a StableHLO module: XLA ends the process on overflow."""
+
+
 def check_bytes(
     shape: Iterable[int], itemsize: int, what: str, *, limit: int | None = None, option: str = "max_constant_bytes"
 ) -> int:
@@ -45,6 +49,13 @@ def check_bytes(
             "if you trust the model."
         )
     return needed
+
+
+def check_result(shape: Iterable[int], itemsize: int, what: str) -> None:
+    """Check the size of a result, which no option raises."""
+    sizes = [int(d) for d in shape]
+    if math.prod(sizes) * itemsize > MAX_RESULT_BYTES:
+        raise LimitError(f"{what} of shape {sizes[:8]} takes more than {MAX_RESULT_BYTES} bytes, the maximum.")
 
 
 def _short(number: int) -> str:

@@ -21,7 +21,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import dtypes, functions
 from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import called_functions, topological_order
-from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import MissingGradientError
 
 from .capture_threading import MAIN, Asked, Unroutable, with_extra_inputs
@@ -239,13 +238,11 @@ def _report(where: str, missing: list[tuple[str, str, str]]) -> None:
     if len(missing) > 10:
         lines.append(f"  and {len(missing) - 10} more")
     listed = "\n".join(lines)
-    text = f"{where!r}: {len(missing)} custom gradient(s) are not available:\n{listed}\n"
-    if current_config().raise_on_missing_custom_gradient:
-        raise MissingGradientError(
-            f"{text}Convert with override_config('raise_on_missing_custom_gradient', False) to use the gradient "
-            "of the forward code instead."
-        )
-    warnings.warn(f"{text}The gradient of the forward code is used instead.", stacklevel=2)
+    warnings.warn(
+        f"{where!r}: {len(missing)} custom gradient(s) are not available:\n{listed}\n"
+        "The gradient of the forward code is used instead.",
+        stacklevel=2,
+    )
 
 
 def _is_marked(node: ir.Node) -> bool:

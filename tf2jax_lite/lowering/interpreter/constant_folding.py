@@ -15,7 +15,7 @@ from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.ops.common.result_size import broadcast_elements
 from tf2jax_lite.ops.strings.host_evaluation import COMPUTED_BYTES, is_text, text_bytes
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
-from tf2jax_lite.support.limits import MAX_DIMENSIONS, check_bytes
+from tf2jax_lite.support.limits import MAX_DIMENSIONS, MAX_RESULT_BYTES, check_bytes, check_result
 from tf2jax_lite.values.int64 import exceeds_32_bits
 from tf2jax_lite.values.symbolic_float import is_float_dim
 
@@ -119,7 +119,7 @@ def _elements(step: Step, inputs: Sequence[Any], args: Sequence[Any]) -> int | N
     return found
 
 
-def check_results(results: Sequence[Any], limit: int) -> bool:
+def check_results(results: Sequence[Any]) -> bool:
     """Check a node's result shapes, since XLA ends the process on overflow.
 
     Args:
@@ -137,10 +137,8 @@ def check_results(results: Sequence[Any], limit: int) -> bool:
             is_symbolic = True
             continue
         is_symbolic = is_symbolic or (isinstance(value, np.ndarray) and value.dtype.hasobject)
-        if math.prod(shape) > limit >> 4:
-            check_bytes(
-                shape, np.dtype(value.dtype).itemsize, "a result of this node", limit=limit, option="max_result_bytes"
-            )
+        if math.prod(shape) > MAX_RESULT_BYTES >> 4:
+            check_result(shape, np.dtype(value.dtype).itemsize, "a result of this node")
         if len(shape) > MAX_DIMENSIONS:
             raise UnsupportedError(f"a result of {len(shape)} dimensions; arrays have up to {MAX_DIMENSIONS}.")
     return is_symbolic

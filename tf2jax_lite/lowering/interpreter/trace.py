@@ -152,7 +152,7 @@ class Trace:
                 results = self._evaluate(step, inputs, frame)
                 for position in step.materialized:
                     results[position] = materialize_if_traced(results[position])
-        if check_results(results, self.program.config.max_result_bytes) and self.tracker is None:
+        if check_results(results) and self.tracker is None:
             return list(map(canonical_result, results))
         if self.tracker is not None:
             return list(map(self.tracker.apply_equalities, results))
