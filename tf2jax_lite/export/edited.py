@@ -24,10 +24,10 @@ from tf2jax_lite.values import static
 from .artifact import ExportReport, array_entries, is_independent
 from .atomic_dir import new_directory
 from .interface_json import decode, decode_interface
-from .load import import_source
 from .metadata import artifact_file, hashed_files, read_metadata, write_metadata
 from .nnx import as_function
 from .params_file import SHARD_BYTES, as_complex, read_tensors, write_tensors
+from .reader import import_source
 from .stablehlo_module import serialize
 from .stage import InputSpec, Staged
 

@@ -19,9 +19,10 @@ from tf2jax_lite.support.limits import reading
 
 from . import program_cache
 from .hub import local_artifact
-from .load import call_with_arrays, fitting_arrays, load, module_file, read_params, read_signature
+from .load import load
 from .loaded_function import LoadedFunction
 from .metadata import checked_hashes
+from .reader import call_with_arrays, fitting_arrays, module_file, read_params, read_signature
 from .stacks_metadata import read_stacks
 
 
