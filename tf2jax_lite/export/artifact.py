@@ -220,10 +220,8 @@ def _functions_of_source(
     framework: str,
     warnings: list[str],
 ) -> tuple[dict[str, codegen.Entry], dict[str, dict[str, Any]], list[str]]:
-    """Return functions of the source, their metadata, and why there is no source.
-
-    Warnings of restricted sizes are added to ``warnings``.
-    """
+    """Return functions of the source, their metadata, and why there is no source."""
+    # Warnings of restricted sizes are added to ``warnings``.
     entries, signatures, problems = {}, {}, []
     for name, staged in traced.items():
         fn = functions[name][0]
@@ -285,11 +283,7 @@ def _traced(
 
 
 def check_framework(framework: str, *, scan_layers: bool = False) -> None:
-    """Check the framework of source.
-
-    Raises:
-      InputError: it is unknown, or does not support ``scan_layers``.
-    """
+    """Check the framework of source."""
     if framework not in _FRAMEWORKS:
         raise InputError(f"framework is one of {', '.join(_FRAMEWORKS)}, not {framework!r}")
     if framework == "nnx" and scan_layers:
@@ -297,11 +291,7 @@ def check_framework(framework: str, *, scan_layers: bool = False) -> None:
 
 
 def check_random(random: str) -> None:
-    """Check how random numbers are drawn.
-
-    Raises:
-      InputError: it is unknown.
-    """
+    """Check how random numbers are drawn."""
     if random not in _RANDOM:
         raise InputError(f"random is one of {', '.join(_RANDOM)}, not {random!r}")
 
@@ -317,10 +307,8 @@ def _write_stablehlo(
     *,
     mlir: bool,
 ) -> list[str]:
-    """Write a function's StableHLO, record the file; return warnings.
-
-    If JAX has to know that a size is larger than 1, ``again`` traces with an offset for it.
-    """
+    """Write a function's StableHLO, record the file; return warnings."""
+    # If JAX has to know that a size is larger than 1, ``again`` traces with an offset for it.
     while True:
         try:
             module, problem, exported = serialize(staged, params, platforms)
@@ -352,11 +340,8 @@ def _write_source(
     problems: list[str],
     layout: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
-    """Write the source module unless there are problems, and record functions.
-
-    Returns:
-      The constants that the source reads from params, and the problems, which are empty if it was written.
-    """
+    """Write the source module unless there are problems, and record functions."""
+    # Returns the constants that the source reads from params, and the problems, which are empty if it was written.
     if problems:
         return {}, problems
     title = title or "A model converted from TensorFlow."
@@ -422,11 +407,7 @@ def _platforms(names: Sequence[str]) -> list[str]:
 
 
 def converted_function(fn: AnnotatedFunction) -> ConvertedFunction:
-    """Return the `ConvertedFunction` behind a converted function.
-
-    Raises:
-      InputError: the function is no such function.
-    """
+    """Return the `ConvertedFunction` behind a converted function."""
     if not isinstance(fn, AnnotatedFunction):
         raise InputError(f"expected a function as tf2jax_lite.convert returns it, got {type(fn).__name__}")
     return fn.converted
@@ -463,13 +444,6 @@ def entry(
     """Return a traced function as an entry of a source module.
 
     It has the arguments of the original.
-
-    Args:
-      name: TensorFlow's name for it.
-      converted: the function.
-      staged: the trace of it.
-      function: its name in the source.
-      framework: of the source.
     """
     interface = converted.interface
     names = codegen.Names(taken={"nnx", "rngs", "self"} if framework == "nnx" else set())

@@ -48,9 +48,6 @@ def update_artifact(
       params: new params, nested or by name; those left out keep their values. Default: those of the artifact's files,
         which may have been replaced.
       progress: called with the name of each step as it begins.
-
-    Raises:
-      ExportError: the artifact has no source, it cannot be imported, or a function fails.
     """
     folder = Path(path)
     with reading(str(folder), ExportError):
@@ -170,11 +167,7 @@ def _staged(
 
 
 def _collect(interface: Interface, structure: Any, results: Any, flat: dict[int, Any]) -> None:
-    """Add the results that stand where the structure has references, by number.
-
-    Raises:
-      ExportError: the results have another structure.
-    """
+    """Add the results that stand where the structure has references, by number."""
     if isinstance(structure, OutputRef):
         flat[structure.index] = results
         return

@@ -40,20 +40,12 @@ def run_artifact(
     Compiled programs of StableHLO are kept in the user's cache directory, see `program_cache`.
 
     Args:
-      path: the artifact, as for `load`.
       arrays: by name, in dtypes that `fitting_arrays` accepts.
-      signature: as for `load`.
-      backend: as for `load`.
       seed: of the key, for functions that draw random numbers.
       cache: whether to read and store compiled programs.
 
     Returns:
       The results, without updated params.
-
-    Raises:
-      ExportError: the artifact is damaged, has no such function or backend, or XLA cannot compile or run it.
-      InputError: the arrays do not fit, or JAX cannot use its platform.
-      LimitError: it needs more memory than available.
     """
     require_device()
     folder = local_artifact(path)
@@ -99,17 +91,10 @@ def run_compiled(fn: LoadedFunction, params: Mapping[str, Any], arrays: Mapping[
     XLA's CPU client ends the process if an allocation fails; the sizes are known after compilation.
 
     Args:
-      fn: a result of `load`.
-      params: its params.
-      arrays: by name, see `call_with_arrays`.
       rng: a key, for functions that draw random numbers.
 
     Returns:
       The results, without updated params.
-
-    Raises:
-      LimitError: it needs more memory than available.
-      ExportError: XLA cannot compile or run it.
     """
     with _errors_of_xla():
         return jax.block_until_ready(_compiled(fn, params, arrays, rng)(dict(params), dict(arrays), rng))
@@ -142,9 +127,6 @@ def check_memory(compiled: Any) -> None:
 
     Args:
       compiled: the result of ``jax.jit(f).lower(...).compile()``.
-
-    Raises:
-      LimitError: it allocates more.
     """
     sizes = compiled.memory_analysis()
     if sizes is not None:

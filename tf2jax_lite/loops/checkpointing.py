@@ -42,13 +42,8 @@ def pullback(
     """Return the cotangents of a loop's operands.
 
     Args:
-      run: runs loops.
-      loop: the condition and body.
       results: the indices of the carried arrays that have cotangents at the end.
-      linear: the positions of the operands whose cotangents are returned.
       max_trips: an upper bound of the trip count; None if unknown.
-      operands: those of the loop.
-      cotangents: those of the results.
 
     Returns:
       For each position in ``linear`` an array of the operand's shape and dtype.
