@@ -8,14 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
+from tests.artifacts.conftest import make_examples
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import DataError, InputError
 from tf2jax_lite.finetuning import finetune
 from tf2jax_lite.finetuning.callbacks import Callback, Profile, Throughput
 from tf2jax_lite.learning.recorder import JSONLinesReleaseManager, TensorBoardReleaseManager
 from tf2jax_lite.learning.sources import create_model_from_fn
-
-from .conftest import make_examples
 
 X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
 DATA = {"x": X, "y": (X @ [[1.0], [-2.0], [0.5]]).astype(np.float32)}

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 import tf2jax_lite as tf2jax
+from tests.artifacts.conftest import make_examples
 from tests.learning.data.test_training_data import write_rows
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.finetuning.sharding import join_processes
-
-from .conftest import make_examples
 
 
 @pytest.mark.parametrize(
