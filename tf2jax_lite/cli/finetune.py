@@ -102,6 +102,9 @@ def finetune(
             eval_examples=held_out,
             report=update,
             callbacks=watching,
+            progress=(lambda line: console.print(line, highlight=False, soft_wrap=True))
+            if show
+            else (lambda line: None),
             extra={"finetune.toml": options_text(context)},
             **vars(options),
         )
