@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf2jax_lite.finetuning.options import AdapterOptions, TrainingOptions
+from tf2jax_lite.finetuning.options import AdapterOptions, HeadOptions, TrainingOptions
 from tf2jax_lite.learning.options import ModelOptions, OptimizerOptions
 from tf2jax_lite.support.export_options import ExportOptions
 from tf2jax_lite.support.options import Options, option
@@ -78,7 +78,7 @@ class VerifyOptions(ModelFileOptions, VerificationOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuneOptions(ModelOptions, OptimizerOptions, TrainingOptions, AdapterOptions):
+class FinetuneOptions(ModelOptions, OptimizerOptions, TrainingOptions, AdapterOptions, HeadOptions):
     """Options of `finetune_artifact`."""
 
     epochs: int = option(1, "Passes over the data.", least=0, shell_default=3)

@@ -95,7 +95,7 @@ def test_params_stay_as_they_are(tmp_path):
 @pytest.mark.full
 def test_stacked_layers_are_updated(tmp_path):
     """A scan has copies of params, so updates are results of it."""
-    functions, text = export(images(), tmp_path, scan_layers=True)
+    functions, _ = export(images(), tmp_path, scan_layers=True)
     fn, params = functions["train"]
     loaded, held = tf2jax.load(tmp_path / "out", "train", backend="source")
     x = np.ones((2, 8, 8, 3), np.float32)
