@@ -21,7 +21,7 @@ from tf2jax_lite.support.errors import entry_address
 ELSEWHERE = {
     "architecture": "tests/pipeline/test_architecture_page.py",
     "exported-source": "tests/export/codegen/test_docs.py",
-    "finetuning-tutorial": "tests/finetuning/test_tutorial.py",
+    "finetuning-tutorial": "tests/artifacts/test_tutorial.py",
     "flower": "tests/federated/test_docs.py",  # .ci/flower runs it where flwr is installed
     "notebooks/fedjax_models": "tests/federated/test_notebooks.py",
     "notebooks/tff_composing_learning_algorithms": "tests/federated/test_notebooks.py",
@@ -73,6 +73,16 @@ def finetuning(monkeypatch):
     classifier("model.keras")
     rng = np.random.default_rng(0)
     data = {"x": rng.normal(size=(64, 4)).astype(np.float32), "y": rng.integers(0, 3, 64)}
+
+
+def new_classes(monkeypatch):
+    """``model.keras``, a classifier of three classes, and data of five."""
+    classifier("model.keras")
+    rng = np.random.default_rng(0)
+    np.savez("new.npz", x=rng.normal(size=(64, 4)).astype(np.float32), y=rng.integers(0, 5, 64))
+    np.savez("x.npz", x=np.ones((2, 4), np.float32))
+    return {}
+
     os.mkdir("shards")
     for file in ("train.npz", "test.npz", "shards/0.npz", "shards/1.npz"):
         np.savez(file, **data)
@@ -117,7 +127,7 @@ def classifier(path):
     import tensorflow as tf
 
     layers = tf.keras.layers
-    hidden = [layers.Dense(8, "relu"), layers.BatchNormalization(), layers.Dense(4, "softmax")]
+    hidden = [layers.Dense(8, "relu"), layers.BatchNormalization(), layers.Dense(4, "softmax", name="head")]
     tf.keras.Sequential([layers.Input([4], name="x"), *hidden]).save(path)
 
 
@@ -127,6 +137,7 @@ SETUPS = {
     "federated": federated,
     "federated-aggregation": aggregation,
     "finetuning": finetuning,
+    "guides/new-classes": new_classes,
     "serving": serving,
 }
 

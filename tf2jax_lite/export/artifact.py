@@ -107,12 +107,8 @@ def export_functions(
       >>> functions = {"predict": tf2jax.convert(model, tf.TensorSpec([None, 3]))}
       >>> report = tf2jax.export_functions(functions, "OUT", platforms=["cpu"])
     """
-    chosen = ExportOptions(**formats)
-    if chosen.mlir and not stablehlo:
-        raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")
+    chosen = _chosen_formats(formats, stablehlo)
     platforms = _platforms(platforms)
-    check_framework(chosen.framework, scan_layers=chosen.scan_layers)
-    check_random(chosen.random)
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
     params, loose = _chosen_params(functions, dtype), dtype is not None
     require_device()
@@ -130,27 +126,21 @@ def export_functions(
         constants, problems = _write_source(folder / _SOURCE, entries, title, signatures, problems, layout)
         arrays = {**params, **constants}
         described = _params_entries(params, arrays, statistics)
-        module, stacks = {}, {}
+        stacks: dict[str, Any] = {}
         drawn = [name for name, found in entries.items() if len(found.updates) < len(traced[name].updates)]
+        for name in drawn:
+            signatures[name]["random"] = "jax"
         if (chosen.scan_layers or (drawn and chosen.framework == "jax")) and not problems:
             module = run_source((folder / _SOURCE).read_text("utf-8"))
             stacks = _stacks_of_source(module, traced, entries, described) if chosen.scan_layers else {}
+            replaced = traced if chosen.scan_layers else drawn
+            traced |= _traced_source(module, {n: traced[n] for n in replaced}, entries, constants, stacks, signatures)
         held = jax.eval_shape(lambda given: stacked(given, stacks), params) if stacks else params
-        for name in drawn:
-            signatures[name]["random"] = "jax"
-        for name, staged in traced.items():
-            if module and (chosen.scan_layers or name in drawn) and returns_all(staged, entries[name]):
-                staged = from_source(staged, entries[name], module[entries[name].name], constants, stacks)
-                for key in ("variables", "updates"):
-                    signatures[name][key] = [str(v) for v in getattr(staged, key)]
-                signatures[name]["rng"] = staged.rng
-            if stablehlo:
-                progress(f"lower {name} for {', '.join(platforms)}")
-                file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
-                again = functools.partial(stage, converted_function(functions[name][0]), params=params, loose=loose)
-                warnings += _write_stablehlo(
-                    file, name, staged, held, platforms, signatures[name], again, mlir=chosen.mlir
-                )
+        for name, staged in traced.items() if stablehlo else ():
+            progress(f"lower {name} for {', '.join(platforms)}")
+            file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
+            again = functools.partial(stage, converted_function(functions[name][0]), params=params, loose=loose)
+            warnings += _write_stablehlo(file, name, staged, held, platforms, signatures[name], again, mlir=chosen.mlir)
         warnings += [f"no source: {problem}" for problem in problems]
         if problems:
             _check_runnable(signatures, warnings)
@@ -174,6 +164,16 @@ def export_functions(
         sizes = write_metadata(folder, metadata)
     count = sum(int(np.prod(np.shape(v), dtype=np.int64)) for v in params.values())
     return ExportReport(str(path), sizes, list(functions), count, warnings)
+
+
+def _chosen_formats(formats: Mapping[str, Any], stablehlo: bool) -> ExportOptions:
+    """Return the options of an artifact's forms, which go together."""
+    chosen = ExportOptions(**formats)
+    if chosen.mlir and not stablehlo:
+        raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")
+    check_framework(chosen.framework, scan_layers=chosen.scan_layers)
+    check_random(chosen.random)
+    return chosen
 
 
 def _identifiers(functions: Iterable[str]) -> dict[str, str]:
@@ -251,6 +251,25 @@ def _stacks_of_source(
     if "stack_layers" in module and all(returns_all(traced[name], found) for name, found in entries.items()):
         return find_stacks(module["stack_layers"], described)
     return {}
+
+
+def _traced_source(
+    module: Mapping[str, Any],
+    traced: Mapping[str, Staged],
+    entries: Mapping[str, codegen.Entry],
+    constants: Mapping[str, Any],
+    stacks: Any,
+    signatures: Mapping[str, dict[str, Any]],
+) -> dict[str, Staged]:
+    """Return traces of the source's functions, where these return all results, and record them."""
+    found = {}
+    for name, staged in traced.items():
+        if returns_all(staged, entries[name]):
+            found[name] = from_source(staged, entries[name], module[entries[name].name], constants, stacks)
+            for key in ("variables", "updates"):
+                signatures[name][key] = [str(v) for v in getattr(found[name], key)]
+            signatures[name]["rng"] = found[name].rng
+    return found
 
 
 _LEFT_OUT = "{} is left out: {}. --signature names the functions to convert, all of which then have to."

@@ -11,8 +11,8 @@ import numpy as np
 
 from tf2jax_lite.calling.params import is_seed_state
 from tf2jax_lite.export import load
-from tf2jax_lite.export.load import call_with_arrays, flat_results, read_params
 from tf2jax_lite.export.metadata import read_metadata
+from tf2jax_lite.export.reader import call_with_arrays, flat_results, read_params
 from tf2jax_lite.support.errors import ExportError
 
 from .compare import OutputComparison, compare_arrays, failed

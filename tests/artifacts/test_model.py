@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from tests.artifacts.conftest import make_examples
 from tf2jax_lite.artifacts.model import TrainableModel, trainable_model
 from tf2jax_lite.errors import ExportError, InputError, TrainingError
 from tf2jax_lite.export.atomic_dir import refuse_existing
@@ -16,8 +17,6 @@ from tf2jax_lite.finetuning import History, finetune
 from tf2jax_lite.learning.optimizers import named_optimizer
 from tf2jax_lite.learning.options import ModelOptions
 from tf2jax_lite.learning.sources import create_model_from_fn
-
-from .conftest import make_examples
 
 SPARSE = "sparse_categorical_crossentropy"
 
