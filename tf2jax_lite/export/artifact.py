@@ -261,7 +261,7 @@ def _traced_source(
     stacks: Any,
     signatures: Mapping[str, dict[str, Any]],
 ) -> dict[str, Staged]:
-    """Return traces of the source's functions, where these return all results, and record them."""
+    """Return and record traces of the source's functions that return all results."""
     found = {}
     for name, staged in traced.items():
         if returns_all(staged, entries[name]):

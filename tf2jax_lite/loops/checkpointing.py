@@ -64,7 +64,7 @@ class _Forwards:
         return self._loop.body(self.constants, state)
 
     def keep(self, kept: list[Any], state: Sequence[Any], index: Any, distance: Any) -> list[Any]:
-        """Return the buffers with the carry before iteration ``index``, if it is to be saved."""
+        """Return the buffers with the carry before iteration ``index``, if saved."""
         at = jnp.where(index % distance == 0, index // distance, self.slots)
         return [lax.dynamic_update_index_in_dim(b, v, at, 0) for b, v in zip(kept, state, strict=True)]
 

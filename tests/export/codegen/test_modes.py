@@ -1,4 +1,4 @@
-"""Inference and training are one function where they differ in dropout and batch statistics alone."""
+"""Modes that differ in dropout and batch statistics alone are one function."""
 
 import jax
 import jax.numpy as jnp

@@ -29,7 +29,7 @@ _WEIGHTS = ("gamma", "beta")
 
 @dataclasses.dataclass
 class _Normalization:
-    """Operands of ``(x - mean) / sqrt(variance + epsilon)``, scaled and shifted by some weights."""
+    """Operands of ``(x - mean) / sqrt(variance + epsilon)``, scaled and shifted."""
 
     x: Item
     mean: Item
@@ -39,7 +39,7 @@ class _Normalization:
 
 
 def write_batch_norms(entry: Entry, names: Collection[str], rules: Mapping[str, Any]) -> None:
-    """Replace normalizations by params of one layer, and those of a batch that update its moving statistics.
+    """Replace normalizations by one layer's params, with their updates.
 
     Args:
       entry: a function after its idioms are written; changed in place.
@@ -81,7 +81,7 @@ def write_batch_norms(entry: Entry, names: Collection[str], rules: Mapping[str, 
 
 
 def _scope(given: Mapping[str, str | None], names: Collection[str]) -> tuple[str, ...] | None:
-    """Return the path of the layer whose params have the given roles, None if they are not one layer's."""
+    """Return the path of the layer that has params of these roles, None if several."""
     paths = {role: param_path(name, names) for role, name in given.items() if name is not None}
     scopes = {path[:-1] for path in paths.values()}
     if len(paths) < len(given) or len(scopes) != 1 or any(path[-1] != role for role, path in paths.items()):
@@ -92,7 +92,7 @@ def _scope(given: Mapping[str, str | None], names: Collection[str]) -> tuple[str
 
 
 def _averages(entry: Entry, graph: Graph, variables: Mapping[int, str]) -> dict[int, tuple[str, float]]:
-    """Return the values of which variables are moving averages: the variable, and the factor of its former value."""
+    """Return for each moving average its variable and the former value's factor."""
     found: dict[int, tuple[str, float]] = {}
     read = [id(v) for v in entry.block.used()]
     for name, index in entry.updates.items():
@@ -155,7 +155,9 @@ def _is_of_batch(graph: Graph, found: _Normalization, rules: Mapping[str, Any]) 
 
 
 def _moments(x: Any) -> Any:
-    """Compute the mean and variance of channels as `tf.nn.moments` does; the mean in the variance has no derivative."""
+    """Compute channels' moments; the mean in the variance has no derivative.
+
+    `tf.nn.moments` computes them so."""
     axes = tuple(range(x.ndim - 1))
     mean = jnp.mean(x, axis=axes, keepdims=True)
     squares = jnp.square(x - lax.stop_gradient(mean))

@@ -22,7 +22,7 @@ from .jax_random import DROPOUT
 
 
 def merge_modes(entries: Sequence[Entry], rules: Mapping[str, Any]) -> list[Entry]:
-    """Return functions, with pairs that differ in training mode alone as one with two callers.
+    """Merge pairs of functions that differ in training mode alone.
 
     Args:
       entries: the functions, with idioms.

@@ -159,7 +159,7 @@ def _as_tile(op: Op, found: Match, values: Values) -> Op | None:
 
 
 def _as_stack(op: Op, found: Match, values: Values) -> Op | None:
-    """Return a stack for arrays that are expanded by an axis and concatenated along it."""
+    """Return a stack for arrays that are expanded and concatenated along an axis."""
     axis, sources = op.attrs["dimension"], []
     for value, type_ in zip(op.operands, op.operand_types, strict=True):
         broadcast = values.producer(value)

@@ -50,7 +50,7 @@ def find(graph: Graph, step: Equation, pattern: Block) -> Match | None:
 
 
 def arguments_of(graph: Graph, items: Sequence[Item], pattern: Block) -> list[Item] | None:
-    """Return the items in place of a pattern's arguments if its results compute the items, else None.
+    """Return the items in place of a pattern's arguments, or None if others.
 
     Args:
       graph: a block all of whose steps are final.
@@ -167,7 +167,7 @@ def _equal_values(a: Any, b: Any) -> bool:
 
 
 def equal_blocks(a: Block, b: Block) -> bool:
-    """Return whether the first results of two blocks, those that both have, are computed alike of equal arguments."""
+    """Return whether two blocks compute their common first results alike."""
     if len(a.args) != len(b.args):
         return False
     count = itertools.count(len(a.args))
