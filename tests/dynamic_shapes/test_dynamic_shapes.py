@@ -629,10 +629,8 @@ def test_derivatives_of_their_own(function):
 
 @tf.custom_gradient
 def _custom(x):
-    """Return the mean square with a custom gradient of the dynamic dimension.
-
-    It differs from that of the mean.
-    """
+    """Return the mean square with a custom gradient of the dynamic dimension."""
+    # It differs from that of the mean.
     size = tf.cast(tf.size(x), tf.float32)
     return tf.reduce_sum(x * x) / size, lambda dy: dy * 5.0 * tf.cumsum(x) / size
 

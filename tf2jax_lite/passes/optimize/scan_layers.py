@@ -389,21 +389,19 @@ class _Finder:
             position = self._position.get(ref.node, -1)
             return (*divmod(position - start, period), ref.index) if start <= position < stop else None
 
-        def are_of(refs: Sequence[ir.TensorRef], first: int) -> bool:
+        def are_of(refs: Sequence[ir.TensorRef]) -> bool:
             locations = [location(ref) for ref in refs]
-            return locations[0] is not None and locations == [
-                (first + k, *locations[0][1:]) for k in range(len(locations))
-            ]
+            return locations[0] is not None and locations == [(k, *locations[0][1:]) for k in range(len(locations))]
 
         layers = [self._nodes[start + k * period : start + (k + 1) * period] for k in range(count)]
         for at, same in enumerate(zip(*layers, strict=True)):
             for i, refs in enumerate(zip(*[node.inputs for node in same], strict=True)):
-                if are_of(refs, 0):
+                if are_of(refs):
                     continue
                 if location(refs[0]) is not None:
                     return None
                 operand: Any
-                if are_of(refs[1:], 0) and self._is_array(refs[1]):
+                if are_of(refs[1:]) and self._is_array(refs[1]):
                     found, operand = carry, (refs[0], refs[1])
                 elif len(set(refs)) == 1:
                     found, operand = shared, refs[0]
