@@ -92,29 +92,9 @@ def _key(seed: int, needed: bool) -> Any:
     return jax.random.key(seed) if needed else None
 
 
-def run_compiled(fn: LoadedFunction, params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:
-    """Compile a loaded function and run it, if the memory suffices.
-
-    XLA's CPU client ends the process if an allocation fails; the sizes are known after compilation.
-
-    Args:
-      fn: a result of `load`.
-      params: its params.
-      arrays: by name, see `call_with_arrays`.
-      rng: a key, for functions that draw random numbers.
-
-    Returns:
-      The results, without updated params.
-
-    Raises:
-      LimitError: it needs more memory than available.
-      ExportError: XLA cannot compile or run it.
-    """
-    with _errors_of_xla():
-        return jax.block_until_ready(_compiled(fn, params, arrays, rng)(dict(params), dict(arrays), rng))
-
-
 def _compiled(fn: LoadedFunction, params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any) -> Any:
+    """Return the compiled function if the memory suffices: XLA's CPU client ends the process otherwise."""
+
     def results(params: Any, arrays: Any, rng: Any) -> Any:
         return call_with_arrays(fn, params, arrays, rng)[0]
 
