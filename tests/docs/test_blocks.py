@@ -20,7 +20,7 @@ from tf2jax_lite.support.errors import entry_address
 ELSEWHERE = {
     "architecture": "tests/pipeline/test_architecture_page.py",
     "exported-source": "tests/export/codegen/test_docs.py",
-    "finetuning-tutorial": "tests/finetuning/test_tutorial.py",
+    "finetuning-tutorial": "tests/artifacts/test_tutorial.py",
     "flower": "tests/federated/test_docs.py",  # .ci/flower runs it where flwr is installed
     "notebooks/fedjax_models": "tests/federated/test_notebooks.py",
     "notebooks/tff_composing_learning_algorithms": "tests/federated/test_notebooks.py",

@@ -20,10 +20,16 @@ def loaded(tmp_path_factory):
     return tf2jax.load(place)
 
 
+def run(loaded, x):
+    (function, params), arrays = loaded, {"x": x}
+    with execution.errors_of_xla():
+        return execution.compile_function(function, params, arrays, None)(dict(params), arrays, None)
+
+
 @pytest.mark.full
 def test_results(loaded):
     x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
-    found = execution.run_compiled(loaded[0], loaded[1], {"x": x})
+    found = run(loaded, x)
     np.testing.assert_allclose(found["y"], x @ np.arange(6).reshape(3, 2), rtol=1e-5)
 
 
@@ -34,7 +40,7 @@ def test_more_memory_than_there_is(loaded, monkeypatch):
     monkeypatch.setattr(jax.stages.Lowered, "compile", compiling)
     monkeypatch.setattr(execution, "_memory", lambda: 31)  # one byte less than the results take
     with pytest.raises(LimitError, match="takes 32 bytes"):
-        execution.run_compiled(loaded[0], loaded[1], {"x": np.zeros((4, 3), np.float32)})
+        run(loaded, np.zeros((4, 3), np.float32))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +52,7 @@ def test_what_xla_refuses_is_an_error_of_ours(loaded, monkeypatch, text, kind):
 
     monkeypatch.setattr(execution, "check_memory", refuse)
     with pytest.raises(kind, match=text.replace("^", ".")):
-        execution.run_compiled(loaded[0], loaded[1], {"x": np.zeros((4, 3), np.float32)})
+        run(loaded, np.zeros((4, 3), np.float32))
 
 
 def test_the_shell_shows_no_traceback(monkeypatch, capsys):

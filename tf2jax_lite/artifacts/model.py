@@ -16,10 +16,11 @@ import numpy as np
 
 from tf2jax_lite.calling.integers import fit_integers
 from tf2jax_lite.calling.params import VariableName
-from tf2jax_lite.export.load import call_with_arrays, flat_results, load
+from tf2jax_lite.export.load import load
 from tf2jax_lite.export.loaded_function import LoadedFunction
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.predictions import UNKNOWN
+from tf2jax_lite.export.reader import call_with_arrays, flat_results
 from tf2jax_lite.learning.data import InMemory
 from tf2jax_lite.learning.losses import (
     OutputLoss,

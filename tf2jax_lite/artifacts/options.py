@@ -15,6 +15,7 @@ from tf2jax_lite.learning.options import ModelOptions, OptimizerOptions
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.support.export_options import ExportOptions
 from tf2jax_lite.support.options import Options, option
+from tf2jax_lite.support.verification_options import VerificationOptions
 
 _CLIENTS, _SERVER, _AGGREGATION = "Clients", "Server", "Aggregation"
 _ALGORITHMS = "Options of single algorithms"
@@ -69,26 +70,11 @@ class ConvertOptions(ModelFileOptions, ExportOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VerifyOptions(ModelFileOptions):
+class VerifyOptions(ModelFileOptions, VerificationOptions):
     """Options of the command ``verify``."""
 
     signatures: Sequence[str] = option((), "Only this one; repeat for several.", flag="--signature")
     inputs: Path | None = option(None, "An .npz with arrays by input name.")
-    seeds: Sequence[int] = option((0,), "Seed of drawn inputs (0); repeat for several.", flag="--seed")
-    batch_sizes: Sequence[int] = option(
-        (1, 3), "For unknown first dimensions (1 and 3); repeat for several.", flag="--batch-size"
-    )
-    rtol: float | None = option(None, "Tolerance on the relative error.", least=0)
-    grad: bool = option(False, "Compare gradients with GradientTape's.")
-    train: bool = option(False, "Compare variables after a call; Keras files also in training mode.")
-    bisect: bool | None = option(
-        None,
-        "Look for the first differing nodes; by default if something differs.",
-        flag="--bisect/--no-bisect",
-    )
-    repro: Path | None = option(None, "Write a script for the first differing node.", metavar="DIR")
-    report: Path | None = option(None, "Write an HTML page.")
-    node_data: Path | None = option(None, "Write each node's error and time, for Model Explorer.", metavar="DIR")
     source: bool = option(False, "Of OUT, run model.py as well: for artifacts that you trust.")
     max_input_bytes: int | None = option(None, "Maximum unpacked size of an .npz in bytes.", least=1, panel=_LIMITS)
 

@@ -4,7 +4,7 @@
 takes the transpose. Read it first, then
 
 - `linearity`: zero analysis, which decides whether a gradient function is zero for zero upstream gradients;
-- `identity_primitive`: the base of `refuse_forward_mode` and `refuse_reverse_mode`, whose errors name a model's node.
+- `one_mode`: identities that support one mode of differentiation, whose errors name a model's node.
 
 Any JAX program can use this package: it imports `loops`, `jaxprs` and `support` only.
 """

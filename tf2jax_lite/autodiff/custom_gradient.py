@@ -66,7 +66,6 @@ def with_custom_gradient(
 
     Args:
       gradient: returns the cotangents of ``args``, given arguments, results, ``saved`` and cotangents of results.
-      args: inexact arrays that get gradients.
       results: inexact arrays. No gradient flows into them, nor into ``saved``.
       saved: a pytree of arrays that the gradient function reads; its own derivatives depend on them.
       refusal: the error of forward mode, where the gradient function is not linear.
@@ -92,10 +91,6 @@ def evaluate_padded(
     """Evaluate an equation of these primitives on padded operands.
 
     Args:
-      eqn: the equation.
-      operands: its operands, padded to upper bounds.
-      sizes: a pytree of arrays, the actual sizes.
-      shape: returns the padded shape for a symbolic one.
       evaluate: evaluates a closed jaxpr with symbolic shapes, given sizes, the jaxpr and operands.
     """
     params = dict(eqn.params)
@@ -168,14 +163,9 @@ def _batch_first(value: Any, dim: int | None, size: int) -> Any:
 
 
 def _batched_gradient(params: Any, size: int, dims: Sequence[Any], kept: Sequence[Any]) -> Gradient:
-    """Return the gradient function of a batch.
-
-    Args:
-      params: the primitive's parameters.
-      size: the size of the batch.
-      dims: the batch axes of operands. That of cotangents of results is the first.
-      kept: the batch axes of cotangents of arguments; where None, they are summed.
-    """
+    """Return the gradient function of a batch."""
+    # dims: the batch axes of operands. That of cotangents of results is the first.
+    # kept: the batch axes of cotangents of arguments; where None, they are summed.
     gradient = params["gradient"]
     axes = _split(dims, params["args"], params["results"])
 
@@ -215,11 +205,7 @@ def _run(*operands: Any, **params: Any) -> list[Any]:
 
 
 def transposed(eqn: Any) -> ClosedJaxpr:
-    """Return the jaxpr that a `TANGENT` equation stands for.
-
-    Raises:
-      ForwardModeError: the gradient function is not linear in the gradients it gets.
-    """
+    """Return the jaxpr that a `TANGENT` equation stands for."""
     return jax.make_jaxpr(functools.partial(_run, **eqn.params))(*(v.aval for v in eqn.invars))
 
 
@@ -237,10 +223,8 @@ def has_offset(eqn: Any) -> bool:
 
 
 def _without_nodes(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Return a jaxpr without custom gradients.
-
-    Operands that only a derivative reads do not count as used then.
-    """
+    """Return a jaxpr without custom gradients."""
+    # Operands that only a derivative reads do not count as used then.
     if not _has_nodes(closed.jaxpr):
         return closed
 

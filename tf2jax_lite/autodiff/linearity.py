@@ -30,12 +30,7 @@ _CALLS = frozenset({"jit", "pjit", "closed_call"})
 
 
 def is_zero_at_zero(closed: Any, zeros: Sequence[int]) -> bool:
-    """Return whether all results of a jaxpr are zero if some arguments are.
-
-    Args:
-      closed: a closed jaxpr.
-      zeros: positions of arguments.
-    """
+    """Return whether all results of a jaxpr are zero if some arguments are."""
     return all(zero_results(closed, zeros))
 
 
@@ -43,10 +38,6 @@ def zero_results(closed: Any, zeros: Sequence[int] = ()) -> list[bool]:
     """Return for each result of a jaxpr whether it is zero if some arguments are.
 
     Infinite and undefined factors count as finite: the question is whether the function is linear.
-
-    Args:
-      closed: a closed jaxpr.
-      zeros: positions of arguments.
     """
     return _results(closed, [i in zeros for i in range(len(closed.in_avals))])
 

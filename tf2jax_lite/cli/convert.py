@@ -154,7 +154,7 @@ def run(
 
     from tf2jax_lite.export.atomic_dir import write_file
     from tf2jax_lite.export.execution import run_artifact
-    from tf2jax_lite.export.load import flat_results
+    from tf2jax_lite.export.reader import flat_results
     from tf2jax_lite.support.errors import InputError
     from tf2jax_lite.support.extras import require_device
     from tf2jax_lite.support.npz import read_npz

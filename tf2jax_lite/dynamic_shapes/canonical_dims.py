@@ -32,10 +32,8 @@ _Term = tuple[int, tuple[tuple[Any, int], ...]]
 
 
 def _inner_quotient(terms: Sequence[_Term]) -> tuple[Any, int, int] | None:
-    """Return (dividend, divisor, addend) if the terms are a quotient plus addend.
-
-    Otherwise return None.
-    """
+    """Return (dividend, divisor, addend) if the terms are a quotient plus addend."""
+    # Otherwise return None.
     (number, factors), *others = terms
     if number != 1 or len(factors) != 1 or any(of for _, of in others):
         return None
@@ -76,11 +74,7 @@ def _quotient(evaluate: _Evaluate, of_term: Callable[..., Any], dividend: Any, d
 
 @functools.lru_cache(maxsize=4096)
 def canonical_dim(size: Any) -> Any:
-    """Return a dimension in canonical form.
-
-    Args:
-      size: an int or a symbolic dimension.
-    """
+    """Return a dimension in canonical form."""
     if not is_symbolic_dim(size) or not {"floordiv", "mod"} & operations_in(size):
         return size
     given = {name: variable(name, size.scope) for name in names_in(size)}

@@ -130,8 +130,6 @@ def value(dim: Any, given: Mapping[str, Any], functions: Mapping[str, Callable[.
     """Evaluate a dimension for given values: ints, arrays or dimensions.
 
     Args:
-      dim: an int or a dimension.
-      given: the variables' values.
       functions: other definitions of operations, by name: ``floordiv``, ``mod``, ``max``, ``min``.
     """
     if not is_symbolic_dim(dim):

@@ -27,7 +27,6 @@ def fitting_sizes(
     returned samples, and one that it does not need fails in some.
 
     Args:
-      run: evaluates the node, given its inputs.
       inputs: traced arrays, static arrays with symbolic entries, and other static values.
       shapes: of the inputs, symbolic entries of static ones included.
     """

@@ -76,7 +76,6 @@ class Unifier:
         """Assume two dimensions of a node's operands equal; False if impossible.
 
         Args:
-          shapes: of the operands.
           fitting: returns values of variables for which the node works. Dimensions that differ for one of them need not
             be equal, such as the sizes along the axis of a concatenation.
         """
@@ -155,10 +154,8 @@ class Unifier:
         return True
 
     def _replace_where_large(self, other: Any, dim: Any) -> bool:
-        """Replace a dimension by a shorter one, equal for large enough variables.
-
-        The sizes of a zero and of all but the last of n parts are ``max(n - 1, 0) + 1`` together, so n.
-        """
+        """Replace a dimension by a shorter one, equal for large enough variables."""
+        # The sizes of a zero and of all but the last of n parts are ``max(n - 1, 0) + 1`` together, so n.
         shorter = _length(other) < _length(dim) and is_data_dependent(dim) and SINGLE not in names_in(dim)
         if not shorter or dim in self.equalities.expressions or not equal_where_large(dim, other):
             return False
@@ -166,13 +163,8 @@ class Unifier:
         return True
 
     def _equate(self, dim: Any, other: Any, *, must: bool = False) -> bool:
-        """Equate ``v - 1`` to an older dimension, or bound v if it is unbounded.
-
-        Args:
-          dim: the dimension.
-          other: the other dimension.
-          must: whether nothing but equality works; of two operands one could broadcast.
-        """
+        """Equate ``v - 1`` to an older dimension, or bound v if it is unbounded."""
+        # must: whether nothing but equality works; of two operands one could broadcast.
         name = variable_of(dim)
         if not name or not (must or is_data_dependent(other) or self._is_plausible(name, other)):
             return False

@@ -111,12 +111,8 @@ def export_functions(
       >>> functions = {"predict": tf2jax.convert(model, tf.TensorSpec([None, 3]))}
       >>> report = tf2jax.export_functions(functions, "OUT", platforms=["cpu"])
     """
-    chosen = ExportOptions(**formats)
-    if chosen.mlir and not stablehlo:
-        raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")
+    chosen = _chosen_formats(formats, stablehlo)
     platforms = _platforms(platforms)
-    check_framework(chosen.framework, scan_layers=chosen.scan_layers)
-    check_random(chosen.random)
     functions = {name: _with_interface(name, entry, shapes) for name, entry in functions.items()}
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
     params, loose = _chosen_params(functions, dtype), dtype is not None
@@ -135,27 +131,21 @@ def export_functions(
         constants, problems = _write_source(folder / _SOURCE, entries, title, signatures, problems, layout)
         arrays = {**params, **constants}
         described = _params_entries(params, arrays, statistics)
-        module, stacks = {}, {}
+        stacks: dict[str, Any] = {}
         drawn = [name for name, found in entries.items() if len(found.updates) < len(traced[name].updates)]
+        for name in drawn:
+            signatures[name]["random"] = "jax"
         if (chosen.scan_layers or (drawn and chosen.framework == "jax")) and not problems:
             module = run_source((folder / _SOURCE).read_text("utf-8"))
             stacks = _stacks_of_source(module, traced, entries, described) if chosen.scan_layers else {}
+            replaced = traced if chosen.scan_layers else drawn
+            traced |= _traced_source(module, {n: traced[n] for n in replaced}, entries, constants, stacks, signatures)
         held = jax.eval_shape(lambda given: stacked(given, stacks), params) if stacks else params
-        for name in drawn:
-            signatures[name]["random"] = "jax"
-        for name, staged in traced.items():
-            if module and (chosen.scan_layers or name in drawn) and returns_all(staged, entries[name]):
-                staged = from_source(staged, entries[name], module[entries[name].name], constants, stacks)
-                for key in ("variables", "updates"):
-                    signatures[name][key] = [str(v) for v in getattr(staged, key)]
-                signatures[name]["rng"] = staged.rng
-            if stablehlo:
-                progress(f"lower {name} for {', '.join(platforms)}")
-                file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
-                again = functools.partial(stage, converted_function(functions[name][0]), params=params, loose=loose)
-                warnings += _write_stablehlo(
-                    file, name, staged, held, platforms, signatures[name], again, mlir=chosen.mlir
-                )
+        for name, staged in traced.items() if stablehlo else ():
+            progress(f"lower {name} for {', '.join(platforms)}")
+            file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
+            again = functools.partial(stage, converted_function(functions[name][0]), params=params, loose=loose)
+            warnings += _write_stablehlo(file, name, staged, held, platforms, signatures[name], again, mlir=chosen.mlir)
         warnings += [f"no source: {problem}" for problem in problems]
         if problems:
             _check_runnable(signatures, warnings)
@@ -185,6 +175,16 @@ def _with_interface(name: str, entry: tuple[Any, ...], shapes: Any) -> tuple[Any
     """Return a function and its params; a JAX function with its interface."""
     fn, params, *args = entry
     return jax_function(name, fn, params, args, shapes) if args else (fn, params)
+
+
+def _chosen_formats(formats: Mapping[str, Any], stablehlo: bool) -> ExportOptions:
+    """Return the options of an artifact's forms, which go together."""
+    chosen = ExportOptions(**formats)
+    if chosen.mlir and not stablehlo:
+        raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")
+    check_framework(chosen.framework, scan_layers=chosen.scan_layers)
+    check_random(chosen.random)
+    return chosen
 
 
 def _identifiers(functions: Iterable[str]) -> dict[str, str]:
@@ -231,10 +231,8 @@ def _functions_of_source(
     framework: str,
     warnings: list[str],
 ) -> tuple[dict[str, codegen.Entry], dict[str, dict[str, Any]], list[str]]:
-    """Return functions of the source, their metadata, and why there is no source.
-
-    Warnings of restricted sizes are added to ``warnings``.
-    """
+    """Return functions of the source, their metadata, and why there is no source."""
+    # Warnings of restricted sizes are added to ``warnings``.
     entries, signatures, problems = {}, {}, []
     for name, staged in traced.items():
         fn = functions[name][0]
@@ -264,6 +262,25 @@ def _stacks_of_source(
     if "stack_layers" in module and all(returns_all(traced[name], found) for name, found in entries.items()):
         return find_stacks(module["stack_layers"], described)
     return {}
+
+
+def _traced_source(
+    module: Mapping[str, Any],
+    traced: Mapping[str, Staged],
+    entries: Mapping[str, codegen.Entry],
+    constants: Mapping[str, Any],
+    stacks: Any,
+    signatures: Mapping[str, dict[str, Any]],
+) -> dict[str, Staged]:
+    """Return and record traces of the source's functions that return all results."""
+    found = {}
+    for name, staged in traced.items():
+        if returns_all(staged, entries[name]):
+            found[name] = from_source(staged, entries[name], module[entries[name].name], constants, stacks)
+            for key in ("variables", "updates"):
+                signatures[name][key] = [str(v) for v in getattr(found[name], key)]
+            signatures[name]["rng"] = found[name].rng
+    return found
 
 
 _LEFT_OUT = "{} is left out: {}. --signature names the functions to convert, all of which then have to."
@@ -296,11 +313,7 @@ def _traced(
 
 
 def check_framework(framework: str, *, scan_layers: bool = False) -> None:
-    """Check the framework of source.
-
-    Raises:
-      InputError: it is unknown, or does not support ``scan_layers``.
-    """
+    """Check the framework of source."""
     if framework not in _FRAMEWORKS:
         raise InputError(f"framework is one of {', '.join(_FRAMEWORKS)}, not {framework!r}")
     if framework == "nnx" and scan_layers:
@@ -308,11 +321,7 @@ def check_framework(framework: str, *, scan_layers: bool = False) -> None:
 
 
 def check_random(random: str) -> None:
-    """Check how random numbers are drawn.
-
-    Raises:
-      InputError: it is unknown.
-    """
+    """Check how random numbers are drawn."""
     if random not in _RANDOM:
         raise InputError(f"random is one of {', '.join(_RANDOM)}, not {random!r}")
 
@@ -328,10 +337,8 @@ def _write_stablehlo(
     *,
     mlir: bool,
 ) -> list[str]:
-    """Write a function's StableHLO, record the file; return warnings.
-
-    If JAX has to know that a size is larger than 1, ``again`` traces with an offset for it.
-    """
+    """Write a function's StableHLO, record the file; return warnings."""
+    # If JAX has to know that a size is larger than 1, ``again`` traces with an offset for it.
     while True:
         try:
             module, problem, exported = serialize(staged, params, platforms)
@@ -363,11 +370,8 @@ def _write_source(
     problems: list[str],
     layout: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
-    """Write the source module unless there are problems, and record functions.
-
-    Returns:
-      The constants that the source reads from params, and the problems, which are empty if it was written.
-    """
+    """Write the source module unless there are problems, and record functions."""
+    # Returns the constants that the source reads from params, and the problems, which are empty if it was written.
     if problems:
         return {}, problems
     title = title or "A model converted from TensorFlow."
@@ -479,13 +483,6 @@ def entry(
     """Return a traced function as an entry of a source module.
 
     It has the arguments of the original.
-
-    Args:
-      name: TensorFlow's name for it.
-      converted: the function.
-      staged: the trace of it.
-      function: its name in the source.
-      framework: of the source.
     """
     interface = converted.interface
     names = codegen.Names(taken={"nnx", "rngs", "self"} if framework == "nnx" else set())

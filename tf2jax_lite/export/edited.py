@@ -24,10 +24,10 @@ from tf2jax_lite.values import static
 from .artifact import ExportReport, array_entries, is_independent
 from .atomic_dir import new_directory
 from .interface_json import decode, decode_interface
-from .load import import_source
 from .metadata import artifact_file, hashed_files, read_metadata, write_metadata
 from .nnx import as_function
 from .params_file import SHARD_BYTES, as_complex, read_tensors, write_tensors
+from .reader import import_source
 from .stablehlo_module import serialize
 from .stage import InputSpec, Staged
 
@@ -50,9 +50,6 @@ def update_artifact(
         which may have been replaced.
       out: a new directory for the result; ``path`` is then unchanged.
       progress: called with the name of each step as it begins.
-
-    Raises:
-      ExportError: the artifact has no source, it cannot be imported, or a function fails.
     """
     folder = Path(path)
     with reading(str(folder), ExportError):
@@ -172,11 +169,7 @@ def _staged(
 
 
 def _collect(interface: Interface, structure: Any, results: Any, flat: dict[int, Any]) -> None:
-    """Add the results that stand where the structure has references, by number.
-
-    Raises:
-      ExportError: the results have another structure.
-    """
+    """Add the results that stand where the structure has references, by number."""
     if isinstance(structure, OutputRef):
         flat[structure.index] = results
         return

@@ -19,9 +19,10 @@ from tf2jax_lite.support.limits import reading
 
 from . import program_cache
 from .hub import local_artifact
-from .load import call_with_arrays, fitting_arrays, load, module_file, read_params, read_signature
+from .load import load
 from .loaded_function import LoadedFunction
 from .metadata import checked_hashes, read_metadata
+from .reader import call_with_arrays, fitting_arrays, module_file, read_params, read_signature
 from .stacks_metadata import read_stacks
 
 
@@ -40,21 +41,13 @@ def run_artifact(
     Compiled programs of StableHLO are kept in the user's cache directory, see `program_cache`.
 
     Args:
-      path: the artifact, as for `load`.
       arrays: by name, in dtypes that `fitting_arrays` accepts.
-      signature: as for `load`.
-      backend: as for `load`.
       seed: of the key, for functions that draw random numbers.
       cache: whether to read and store compiled programs.
       adapt: called with the params; it returns those to run with.
 
     Returns:
       The results, without updated params.
-
-    Raises:
-      ExportError: the artifact is damaged, has no such function or backend, or XLA cannot compile or run it.
-      InputError: the arrays do not fit, or JAX cannot use its platform.
-      LimitError: it needs more memory than available.
     """
     require_device()
     folder = local_artifact(path)
@@ -93,30 +86,6 @@ def run_artifact(
 def _key(seed: int, needed: bool) -> Any:
     """Return a key, or None if it is not needed: XLA compiles a program for it."""
     return jax.random.key(seed) if needed else None
-
-
-def runcompile_function(
-    fn: LoadedFunction, params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None
-) -> Any:
-    """Compile a loaded function and run it, if the memory suffices.
-
-    XLA's CPU client ends the process if an allocation fails; the sizes are known after compilation.
-
-    Args:
-      fn: a result of `load`.
-      params: its params.
-      arrays: by name, see `call_with_arrays`.
-      rng: a key, for functions that draw random numbers.
-
-    Returns:
-      The results, without updated params.
-
-    Raises:
-      LimitError: it needs more memory than available.
-      ExportError: XLA cannot compile or run it.
-    """
-    with errors_of_xla():
-        return jax.block_until_ready(compile_function(fn, params, arrays, rng)(dict(params), dict(arrays), rng))
 
 
 def compile_function(fn: LoadedFunction, params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any) -> Any:
@@ -158,9 +127,6 @@ def check_memory(compiled: Any) -> None:
 
     Args:
       compiled: the result of ``jax.jit(f).lower(...).compile()``.
-
-    Raises:
-      LimitError: it allocates more.
     """
     sizes = compiled.memory_analysis()
     if sizes is not None:

@@ -44,11 +44,7 @@ _OUTPUTS = {"outputs": [{"dtype": str, "shape": list}]}
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:
-    """Read and check an artifact's metadata.
-
-    Raises:
-      ExportError: it is missing, damaged, of a newer format, or names files outside the directory.
-    """
+    """Read and check an artifact's metadata."""
     file = folder / METADATA
     if not file.exists():
         raise ExportError(f"{folder} is not an artifact: it has no {METADATA}")
@@ -134,14 +130,6 @@ def artifact_file(folder: Path, metadata: Mapping[str, Any], name: Any) -> Path:
     """Return the path of a listed file of an artifact.
 
     All that is read of an artifact, except for `METADATA`, goes through here.
-
-    Args:
-      folder: the artifact.
-      metadata: the result of `read_metadata`.
-      name: the file's name.
-
-    Raises:
-      ExportError: the metadata do not list the file, so that nothing vouches for its contents; or it is missing.
     """
     if not isinstance(name, str) or name not in metadata["files"]:
         raise ExportError(
@@ -161,11 +149,7 @@ def _inside(folder: Path, name: Any) -> Path:
 
 
 def check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
-    """Compare an artifact's files with the hashes in its metadata.
-
-    Raises:
-      ExportError: one differs, or is missing.
-    """
+    """Compare an artifact's files with the hashes in its metadata."""
     for name, info in metadata["files"].items():
         if sha256(artifact_file(folder, metadata, name)) != info["sha256"]:
             if name == metadata.get("source"):
@@ -178,11 +162,7 @@ def check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def checked_hashes(folder: Path, metadata: Mapping[str, Any]) -> Iterator[None]:
-    """Compare an artifact's files with their hashes while the block runs.
-
-    Raises:
-      ExportError: a file is damaged, whatever else the block raises because of that.
-    """
+    """Compare an artifact's files with their hashes while the block runs."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         checked = pool.submit(check_hashes, folder, metadata)
         try:
@@ -195,9 +175,6 @@ def named_signature(metadata: Mapping[str, Any], wanted: str | None) -> tuple[st
     """Return the name and the entry of a signature.
 
     Without a name, it is the only signature, or ``serving_default``.
-
-    Raises:
-      ExportError: there is none of that name.
     """
     found = metadata["signatures"]
     if wanted is None:

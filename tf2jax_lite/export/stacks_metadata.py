@@ -17,10 +17,6 @@ _FLAGS = ("trainable", "constant", "moving_statistic")
 def find_stacks(stack_layers: Callable[[Any], Any], params: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the params that a generated module stacks.
 
-    Args:
-      stack_layers: the module's function.
-      params: the metadata of all params, by name.
-
     Returns:
       Stacks; none if they would hold params of which only some are trainable, constant, or moving statistics.
     """
@@ -35,11 +31,7 @@ def find_stacks(stack_layers: Callable[[Any], Any], params: Mapping[str, Mapping
 
 
 def read_stacks(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stacks that an artifact's functions take.
-
-    Raises:
-      ExportError: the metadata are damaged.
-    """
+    """Return the stacks that an artifact's functions take."""
     found, params = metadata.get("stacked", {}), metadata["params"]
     try:
         for key, layers in found.items():

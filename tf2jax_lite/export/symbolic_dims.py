@@ -42,9 +42,6 @@ def stage_symbolic(
       4. All other dimensions are multiples of 2, 4, ..., as an encoder and a decoder of images need.
       5. Some dimensions equal the batch (a square matrix).
     After the second attempt, dimensions of different arguments that need not be equal become different symbols.
-
-    Raises:
-      Tf2JaxError: all attempts failed.
     """
     loose = dtype is not None
     specs = input_specs(converted, shapes, dtype)
@@ -68,13 +65,6 @@ def with_offset(specs: Sequence[InputSpec], constraint: Constraint | None) -> li
     """Return arguments of which one size is larger, as an error asks for.
 
     Row splits have at least two elements, so that there is a row: ``d1`` becomes ``d1+1``.
-
-    Args:
-      specs: the arguments.
-      constraint: the one that the error asks for.
-
-    Returns:
-      The arguments; None if the error asks for something else.
     """
     difference = 0 if constraint is None else constraint.larger - constraint.smaller
     left = linear_terms(difference)
@@ -110,11 +100,8 @@ def _with_one_batch(together: list[InputSpec], given: Mapping[str, str], run: _R
 
 
 def _separate_dims(specs: list[InputSpec], given: Mapping[str, str], run: _Run) -> Staged | list[InputSpec]:
-    """Trace with separate dimensions, except for those that errors tell about.
-
-    Returns:
-      The traced function, or the arguments with which it fails for other reasons.
-    """
+    """Trace with separate dimensions, except for those that errors tell about."""
+    # Returns the traced function, or the arguments with which it fails for other reasons.
     try:
         return run(specs)
     except (LoweringError, ExportError) as error:
@@ -190,20 +177,11 @@ def _with_equal_sizes(
     fixed: Sequence[str] = (),
     guessed: int = sys.maxsize,
 ) -> Staged | list[InputSpec]:
-    """Equate dimensions that an error names, while traces fail at another node.
-
-    Args:
-      specs: arguments.
-      free: names of dimensions that may be equal; the first of equal ones is kept.
-      failed: the error for ``specs``.
-      run: traces for arguments.
-      fixed: those of the names, at their start, that must stay.
-      guessed: if an error names at most so many dimensions, any of them may be equal; otherwise only those on one axis
-        of the shapes in the error.
-
-    Returns:
-      The traced function for the arguments with equal dimensions, or the arguments with which it fails otherwise.
-    """
+    """Equate dimensions that an error names, while traces fail at another node."""
+    # guessed: if an error names at most so many dimensions, any of them may be equal; otherwise only those on one axis
+    #   of the shapes in the error.
+    # Returns the traced function for the arguments with equal dimensions, or the arguments with which it fails
+    # otherwise.
     names = list(free)
     while named := _named(failed, names):
         equalities = _equalities(failed, named, guess=len(named) <= guessed)
@@ -226,16 +204,9 @@ def _with_equal_sizes(
 
 
 def _solutions(error: Exception, names: Sequence[str], known: Sequence[str]) -> list[dict[str, str]]:
-    """Return dimensions as sums of others that make the shapes in an error equal.
-
-    The candidates are for one axis, for two, and so on. ``(d1 - 1, 5)`` and ``(b, 5)`` make ``d1`` equal to ``b+1``:
-    row splits beside a batch.
-
-    Args:
-      error: the error.
-      names: the dimensions that may be replaced.
-      known: all symbolic dimensions.
-    """
+    """Return dimensions as sums of others that make the shapes in an error equal."""
+    # The candidates are for one axis, for two, and so on. ``(d1 - 1, 5)`` and ``(b, 5)`` make ``d1`` equal to ``b+1``:
+    # row splits beside a batch.
     axes: list[list[Any]] = [
         [size for part in axis if any(size := linear(part) or {}) and size.keys() <= {"", *known}]
         for axis in _axes(error)
@@ -268,11 +239,9 @@ def _solved(equations: Sequence[tuple[Linear, Linear]], names: Sequence[str]) ->
 
 
 def _equalities(error: Exception, named: Sequence[str], *, guess: bool) -> list[list[set[str]]]:
-    """Return candidate partitions of an error's names, fewest equalities first.
-
-    With ``guess``: each pair. Then the names on one axis of the shapes in the error (aligned at the last axis), the
-    names on all axes, and with ``guess`` all names.
-    """
+    """Return candidate partitions of an error's names, fewest equalities first."""
+    # With ``guess``: each pair. Then the names on one axis of the shapes in the error (aligned at the last axis), the
+    # names on all axes, and with ``guess`` all names.
     axes = [{*axis} & {*named} for axis in _axes(error)]
     axes = [axis for axis in axes if len(axis) > 1]
     candidates = [[{*pair}] for pair in itertools.combinations(named, 2)] if guess else []

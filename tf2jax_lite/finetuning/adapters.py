@@ -21,8 +21,8 @@ import safetensors
 import safetensors.numpy
 
 from tf2jax_lite.export.artifact import ExportReport
-from tf2jax_lite.export.load import read_params
 from tf2jax_lite.export.metadata import read_metadata
+from tf2jax_lite.export.reader import read_params
 from tf2jax_lite.export.update import write_trained
 from tf2jax_lite.finetuning.options import AdapterOptions
 from tf2jax_lite.learning.model import Model

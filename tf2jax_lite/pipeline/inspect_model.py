@@ -26,7 +26,7 @@ from tf2jax_lite.frontend.saved.fetches import fetches
 from tf2jax_lite.frontend.saved.lookup_tables import TABLE_OPS
 from tf2jax_lite.frontend.saved.object_graph import trainable_nodes
 from tf2jax_lite.ir.liveness import live_nodes, reached
-from tf2jax_lite.lowering.planning.evaluated_ops import evaluated_ops
+from tf2jax_lite.lowering.planning.compiled_ops import evaluated_ops
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
 from tf2jax_lite.passes.analysis.static_values import runtime_dependent

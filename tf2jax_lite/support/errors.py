@@ -202,8 +202,6 @@ class LoweringError(Tf2JaxError, ValueError):
     """A node could not be evaluated.
 
     Attributes:
-      node: the node's name.
-      op: the node's op.
       path: names of the functions and call nodes that lead to it, outermost first.
     """
 

@@ -110,12 +110,6 @@ def compare_arrays(
     """Compare an array with TensorFlow's.
 
     Args:
-      name: its name.
-      expected: TensorFlow's.
-      actual: JAX's.
-      rtol: tolerance instead of the dtype's.
-      kind: see `OutputComparison`.
-      against: see `OutputComparison`.
       loose_dtype: another dtype of the same kind is no problem; the coarser one's tolerance holds.
       values: compare values; otherwise dtype and shape only.
       scale: magnitude that errors are relative to, if it is not the array's own.

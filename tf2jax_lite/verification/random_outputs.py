@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.op_kinds import CALLS
+from tf2jax_lite.ir.traversal import CALLS
 from tf2jax_lite.lowering import Program
 
 _Name = TypeVar("_Name")
@@ -71,8 +71,6 @@ def varying_values(
     """Return the names of the values that are not the same in each call.
 
     Args:
-      names: of the values to look at.
-      first: the values of one call.
       call: returns the values of a further call, given its number from 1.
     """
     varying: set[_Name] = set()

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite.export.load import flat_results
+from tf2jax_lite.export.reader import flat_results
 from tf2jax_lite.support.errors import LoweringError, StaticInputError
 
 from .targets import Target

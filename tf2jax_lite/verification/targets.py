@@ -34,7 +34,6 @@ class Source:
     """A TensorFlow function before conversion.
 
     Attributes:
-      name: the signature's name.
       make: returns the ConcreteFunction; called on conversion.
       path: the model's directory or file, if it came from one.
       graph: for a frozen graph, ``(graph_def, inputs, outputs)``; for a ``.meta`` file its path comes first.
@@ -49,11 +48,7 @@ class Source:
 
 
 class SplitInputs(list):
-    """Flat inputs of the core of a model that was split.
-
-    Attributes:
-      raw: the flat inputs of the whole model that they were prepared from.
-    """
+    """Flat inputs of the core of a model that was split."""
 
     def __init__(self, core: Sequence[Any], raw: Sequence[Any]):
         super().__init__(core)
@@ -65,13 +60,9 @@ class Target:
     """One function on both sides.
 
     Attributes:
-      name: the signature's name.
       concrete: TensorFlow's ConcreteFunction.
-      converted: the converted function.
-      params: variables as converted.
       handles: TensorFlow's variables, as resource tensors, by param name.
       variables: those of them that are known as ``tf.Variable``.
-      path: where it came from.
       host: of a split model, the prefix that prepares the core's inputs; ``converted`` is the core.
     """
 
@@ -116,14 +107,7 @@ class Target:
             tf.raw_ops.AssignVariableOp(resource=self.handles[name], value=tf.constant(value, dtype))
 
     def with_values(self, values: Mapping[str, np.ndarray]) -> Target:
-        """Assign TensorFlow's variables; return the target with these params.
-
-        Args:
-          values: by variable name in the artifact.
-
-        Raises:
-          InputError: there are no variables (in a frozen graph), or others, or of other shapes.
-        """
+        """Assign TensorFlow's variables; return the target with these params."""
         own = {name: variable.shape for name, variable in self.converted.variables.items()}
         names = match_names(values, own)
         wanted = {ours: values[theirs] for theirs, ours in names.items() if ours in own}
@@ -239,16 +223,10 @@ def find_sources(
     Args:
       model: a path (SavedModel, ``.keras``, ``.h5``, ``.pb``, ``.meta``), a restored SavedModel, a Keras model, a
         ``tf.function``, a ConcreteFunction or a callable.
-      signatures: which; all by default.
-      tags: of a SavedModel, which MetaGraph.
       train: of a Keras model, add the function ``train``, which runs in training mode.
       args: positional arguments to trace a callable with.
       kwargs: keyword arguments to trace a callable with.
       ends: of a frozen graph, names of inputs and of outputs.
-
-    Raises:
-      InvalidModelError: the model cannot be read, or has no such signature.
-      InputError: the model is of no supported type, or an option does not apply to its type.
     """
     if isinstance(model, (str, os.PathLike)):
         found = list(_of_file(Path(model), tags, train, ends))

@@ -44,12 +44,7 @@ def _tensor(argument: str) -> str:
 class Session:
     """One function of a TF1 graph, loaded into a session of its own.
 
-    Attributes:
-      graph: the session's graph.
-
     Args:
-      load: loads graph and variables into the session that it is given; the graph is the default one.
-      outputs: the names of the results.
       operations: the names of nodes that run for their side effects.
     """
 
@@ -108,10 +103,7 @@ class Session:
         """Return gradients of the results.
 
         Args:
-          inputs: values of all input nodes, by name.
           at: the input nodes to differentiate with respect to; their gradients follow those of the variables.
-          variables: the variables to differentiate with respect to.
-          upstream: gradients of results by their positions.
         """
         with self.graph.as_default(), _control_flow_v1():
             results = [self.graph.get_tensor_by_name(self._outputs[i]) for i in upstream]

@@ -233,7 +233,7 @@ def _artifact_targets(corpus: Path, work: Path) -> dict[str, Target]:
         import numpy as np
 
         from tf2jax_lite.export.hub import model_card
-        from tf2jax_lite.export.load import call_with_arrays, fitting_arrays, flat_results, read_metadata
+        from tf2jax_lite.export.reader import call_with_arrays, fitting_arrays, flat_results, read_metadata
 
         fn, params = load(file, data)
         model_card(read_metadata(place(file, data)), "a/b")

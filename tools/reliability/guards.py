@@ -128,7 +128,7 @@ GUARDS = (
     ),
     _off(
         "layers that are called on constants",
-        "tf2jax_lite/frontend/safety/keras_nodes.py",
+        "tf2jax_lite/frontend/safety/keras_config.py",
         "        if not _is_symbolic(node):",
         f"{_KERAS}test_layer_called_on_constants_alone_is_refused",
     ),
@@ -356,7 +356,7 @@ GUARDS = (
     ),
     _off(
         "constants of strings that grow",
-        "tf2jax_lite/lowering/interpreter/constant_size.py",
+        "tf2jax_lite/lowering/interpreter/constant_folding.py",
         "        if found > limit:",
         "tests/lowering/interpreter/test_constant_size.py::test_strings_past_the_limit",
     ),
@@ -430,7 +430,7 @@ GUARDS = (
     ),
     Guard(
         "numbers that are wrong and no round-off",
-        "tf2jax_lite/verification/roundoff_error.py",
+        "tf2jax_lite/verification/roundoff_verdict.py",
         "        if not ours <= allowed:",
         "        if ours != ours:",
         "tests/verification/test_roundoff_error.py::test_a_wrong_op_is_told_from_round_off",

@@ -85,10 +85,10 @@ def _one(path: Path, inputs_path: Path) -> dict[str, Any]:
     import numpy as np
 
     from tf2jax_lite.errors import UnsupportedError
-    from tf2jax_lite.verification.inputs import given_values
-    from tf2jax_lite.verification.roundoff_error import in_float64, round_off
+    from tf2jax_lite.verification.roundoff_verdict import in_float64, round_off
     from tf2jax_lite.verification.runners import run_tf
     from tf2jax_lite.verification.targets import convert_source, find_sources
+    from tf2jax_lite.verification.verifier import given_values
 
     with np.load(inputs_path) as data:
         arrays = {name: data[name] for name in data.files}

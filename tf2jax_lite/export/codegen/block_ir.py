@@ -48,6 +48,13 @@ class Constant(Value):
     array: Any = None
 
 
+@dataclasses.dataclass(eq=False)
+class Scope(Value):
+    """All params of a scope, as a dict."""
+
+    path: tuple[str, ...] = ()
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Literal:
     """A small constant."""

@@ -14,9 +14,7 @@ def as_function(
     """Return a class of exported source as a function.
 
     Args:
-      module: the class.
       to_variables: the source's function that makes `nnx.Variable` of arrays.
-      updates: names of the variables that the class updates.
 
     Returns:
       ``function(params, *arguments, rng=key)``, which returns the results and the updated nested params.

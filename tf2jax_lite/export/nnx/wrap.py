@@ -19,11 +19,7 @@ from tf2jax_lite.support.errors import InputError, MissingLibraryError, MissingP
 
 
 def import_nnx() -> Any:
-    """Return the module `flax.nnx`.
-
-    Raises:
-      MissingLibraryError: flax is not installed.
-    """
+    """Return the module `flax.nnx`."""
     try:
         return importlib.import_module("flax.nnx")
     except ImportError as error:

@@ -7,8 +7,8 @@ Entries: `trace.trace` for callables, `concrete_function.load_concrete` for a Co
 - `saved_signatures`: signatures of SavedModels, with values of the checkpoint.
 - `concrete_function`, `structures`: graph and captures; nested arguments and results.
 - `composite_specs`: TypeSpecs of composite tensors to component tensors.
-- `graph_state`, `table_captures`, `variable_values`: variables and tables, and their values.
-- `trainable`, `variable_paths`: which variables train, and their names by attribute path.
+- `graph_state`, `table_captures`, `variable_values`: variables and tables, their values and attribute paths.
+- `trainable`: which variables train.
 
 Must not import `passes` or `lowering`. Importing it raises `MissingLibraryError` without TensorFlow, which is an extra.
 """

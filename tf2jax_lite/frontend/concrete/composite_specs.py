@@ -44,11 +44,7 @@ def as_record(value: Any) -> tuple[Any, ...] | None:
 
 
 def component_specs(spec: tf.TypeSpec) -> list[tf.TensorSpec]:
-    """Return the specs of a composite tensor's components, in the order of inputs.
-
-    Raises:
-      UnsupportedError: a component is not an array (a dataset, an iterator, a variable).
-    """
+    """Return the specs of a composite tensor's components, in the order of inputs."""
     specs = tf.nest.flatten(spec, expand_composites=True)
     for part in specs:
         if not isinstance(part, tf.TensorSpec) or dtypes.from_tf(part.dtype) in (ir.RESOURCE, ir.VARIANT):
@@ -86,7 +82,6 @@ def with_constants(function: ir.Function, static: Mapping[str, np.ndarray]) -> i
     not have that shape. The same holds for the row splits of rows of one length.
 
     Args:
-      function: the function; its arguments stay.
       static: values by the names of arguments; -1 for entries that remain runtime-dependent.
     """
     taken = {argument.name for argument in function.args} | {node.name for node in function.nodes}
@@ -108,10 +103,6 @@ def stacked(function: ir.Function, positions: Mapping[int, ir.DType]) -> ir.Func
     """Stack results that are lists of tensors.
 
     A ``tf.TensorArray`` that a function returns has no other representation outside of TensorFlow.
-
-    Args:
-      function: the function.
-      positions: the lists' positions among the results, and the dtypes of their elements.
     """
     nodes, outputs = list(function.nodes), list(function.outputs)
     taken = {argument.name for argument in function.args} | {node.name for node in nodes}

@@ -45,9 +45,6 @@ def with_captured_state(
       taken: names of the variables that the function captures already.
       read: whether to read the values; otherwise reference variables are captured without one.
       tables: whether to capture tables as well. Otherwise they and variables of strings stay nodes.
-
-    Raises:
-      UnsupportedError: a node calls a function that contains a variable, and cannot pass it one.
     """
     if graph.ops.isdisjoint(_STATE_OPS):
         return graph, []
@@ -98,10 +95,8 @@ def _node_key(node: ir.Node) -> tuple[bool, str]:
 def _variables(
     protos: Mapping[tuple[bool, str], Any], func_graph: Any, taken: set[str], read: bool, strict: bool
 ) -> dict[tuple[bool, str], Any]:
-    """Return the variables by key.
-
-    They are those that have a value, or the reference variables if values are not read.
-    """
+    """Return the variables by key."""
+    # They are those that have a value, or the reference variables if values are not read.
     variables = {key: proto for key, proto in protos.items() if proto.op not in TABLE_OPS}
     if read:
         values = dict(zip(variables, _values(list(variables.values())), strict=True))
@@ -192,10 +187,8 @@ def _run(protos: Sequence[Any], use: Any) -> Any:
 
 
 def _trainable(func_graph: Any) -> set[str] | None:
-    """Return the shared names of trainable variable nodes; None if unknown.
-
-    They are unknown if no graph has a collection of variables.
-    """
+    """Return the shared names of trainable variable nodes; None if unknown."""
+    # They are unknown if no graph has a collection of variables.
     found: set[str] | None = None
     for graph in FunctionGraphs(func_graph).all():
         if not any(graph.get_collection(key) for key in ("variables", "trainable_variables")):

@@ -70,11 +70,9 @@ def structured_outputs(concrete: Any) -> Any:
 
 
 def _unwrapped(part: Any) -> Any:
-    """Return an unwrapped container and the class ``tf.nest`` flattens as a record.
-
-    TensorFlow wraps containers when it tracks or restores them. A converted function does without TensorFlow, so that
-    its results are the containers, not the ``wrapt`` proxies.
-    """
+    """Return an unwrapped container and the class ``tf.nest`` flattens as a record."""
+    # TensorFlow wraps containers when it tracks or restores them. A converted function does without TensorFlow, so that
+    # its results are the containers, not the ``wrapt`` proxies.
     record = as_record(part)
     if record is not None:
         return record
@@ -99,9 +97,6 @@ class ArgumentBuilder:
 
     It replaces the specs of tensors.
 
-    Args:
-      args: the arguments of the main function.
-
     Attributes:
       static_values: values of arguments, by name, that the spec of their composite tensor determines.
     """
@@ -114,7 +109,6 @@ class ArgumentBuilder:
         """Return a structure with `TensorArgument` leaves for tensors; literals stay.
 
         Args:
-          structure: the structure.
           order: its keys in the order of the flat inputs; sorted keys by default.
         """
         structure = plain_structure(structure)

@@ -41,10 +41,6 @@ def initialize_tables(graph: ir.Graph, func_graph: Any) -> ir.Graph:
 
     A table that is made while a function is traced is created outside of the graph, and filled inside of it.
 
-    Args:
-      graph: the imported graph.
-      func_graph: TensorFlow's graph of the function.
-
     Returns:
       The graph without the nodes that fill these tables.
     """
@@ -85,9 +81,7 @@ def captured_table(handle: Any, pairs: list[tuple[Any, Any]]) -> Table | None:
     """Return the current contents of a table; None for a handle of another resource.
 
     Args:
-      handle: a resource, as an eager tensor.
       pairs: dtypes of keys and values that the table may have.
-
     Tables of vectors and of strings are not supported: JAX has no string keys.
     """
     for key_dtype, value_dtype in pairs:
@@ -109,10 +103,8 @@ def captured_table(handle: Any, pairs: list[tuple[Any, Any]]) -> Table | None:
 
 
 def _without_empty_buckets(keys: np.ndarray, found: np.ndarray, size: int) -> Table | None:
-    """Return the table; None if its keys and empty buckets cannot be distinguished.
-
-    The export of a DenseHashTable has all its buckets, as columns. The keys that mark empty ones repeat.
-    """
+    """Return the table; None if its keys and empty buckets cannot be distinguished."""
+    # The export of a DenseHashTable has all its buckets, as columns. The keys that mark empty ones repeat.
     if keys.size != len(keys) or found.size != len(found):
         return None
     keys, found = keys.reshape(-1), found.reshape(-1)

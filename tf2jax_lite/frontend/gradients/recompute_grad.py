@@ -23,8 +23,6 @@ def recomputed(
 
     Args:
       function: the function that contains the marked IdentityN; nodes in topological order.
-      name: the IdentityN.
-      cut: the roles of its inputs.
       closed: tensors that the recomputed function closes over, which may depend on the same arguments.
     """
     nodes = {node.name: node for node in function.nodes}

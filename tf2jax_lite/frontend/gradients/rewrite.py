@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import dtypes, functions
 from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import called_functions, topological_order
-from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import MissingGradientError
 
 from .capture_threading import MAIN, Asked, Unroutable, with_extra_inputs
-from .reachability import Reach
 from .recompute_grad import recomputed
 from .tf_registry import ATTRIBUTE, Recomputation, Unavailable, closed_over, find, recomputation, trace
 
@@ -40,16 +40,12 @@ def rewrite_custom_gradients(
     """Replace each overridden gradient with a node.
 
     Args:
-      graph: the graph as loaded.
       func_graph: TensorFlow's graph of the main function.
       captures: ``id`` of each tensor that the main function captures, to its position among the arguments.
 
     Returns:
       The graph; outer tensors that only gradient functions capture, which become the main function's last arguments;
       and the variables that gradient functions read.
-
-    Raises:
-      MissingGradientError: a gradient is not available, and ``config.raise_on_missing_custom_gradient``.
     """
     return _Rewriter(graph, func_graph, captures).run()
 
@@ -229,11 +225,7 @@ class _Rewriter:
 
 
 def report_missing(graph: ir.Graph) -> None:
-    """Warn of overridden gradients of a frozen graph, which does not contain them.
-
-    Raises:
-      MissingGradientError: there are some, and ``config.raise_on_missing_custom_gradient``.
-    """
+    """Warn of overridden gradients of a frozen graph, which does not contain them."""
     live = [graph.main, *(graph.functions[name] for name in sorted(called_functions(graph)))]
     reason = "a GraphDef contains none"
     _report(graph.main.name, [(n.name, f.name, reason) for f in live for n in f.nodes if _is_marked(n)])
@@ -246,13 +238,11 @@ def _report(where: str, missing: list[tuple[str, str, str]]) -> None:
     if len(missing) > 10:
         lines.append(f"  and {len(missing) - 10} more")
     listed = "\n".join(lines)
-    text = f"{where!r}: {len(missing)} custom gradient(s) are not available:\n{listed}\n"
-    if current_config().raise_on_missing_custom_gradient:
-        raise MissingGradientError(
-            f"{text}Convert with override_config('raise_on_missing_custom_gradient', False) to use the gradient "
-            "of the forward code instead."
-        )
-    warnings.warn(f"{text}The gradient of the forward code is used instead.", stacklevel=2)
+    warnings.warn(
+        f"{where!r}: {len(missing)} custom gradient(s) are not available:\n{listed}\n"
+        "The gradient of the forward code is used instead.",
+        stacklevel=2,
+    )
 
 
 def _is_marked(node: ir.Node) -> bool:
@@ -335,3 +325,69 @@ class FunctionGraphs:
                     pending.append(inner)
         self._complete = True
         return self._known
+
+
+# Ops with float results that stop gradients. A missing entry only costs time.
+_STOPS = frozenset({"StopGradient", "ZerosLike", "OnesLike", "Sign", "Round", "Floor", "Ceil", "Rint"})
+
+
+class Reach:
+    """The nodes that gradients reach so far.
+
+    The results of a node that calls functions are assumed to depend on all its inputs and on all results of the
+    functions.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, dict[str, ir.Node]] = {}
+        self._outputs: dict[str, tuple[ir.TensorRef, ...]] = {}
+        self._reached: dict[str, set[str]] = {}
+        self._wanted: set[str] = set()
+
+    def add(self, functions: Mapping[str, ir.Function]) -> None:
+        """Add functions by name, before any of their nodes is replaced."""
+        for name, function in functions.items():
+            if name not in self._nodes:
+                self._nodes[name] = {node.name: node for node in function.nodes}
+                self._outputs[name] = function.outputs
+        for name in functions.keys() & self._wanted:  # asked for before they were added
+            self.ask(name, self._outputs[name])
+
+    def ask(self, function: str, refs: Iterable[ir.TensorRef]) -> None:
+        """Mark tensors of a function as differentiated."""
+        pending = [(function, ref) for ref in refs]
+        while pending:
+            where, ref = pending.pop()
+            node = self._nodes.get(where, {}).get(ref.node)
+            if node is None or not _carries(node, ref.index):
+                continue
+            if node.op in _STOPS and ATTRIBUTE not in node.attrs:
+                continue
+            reached = self._reached.setdefault(where, set())
+            if node.name in reached:
+                continue
+            reached.add(node.name)
+            pending.extend((where, source) for source in node.inputs)
+            for called in node.functions:
+                if called.name not in self._wanted:
+                    self._wanted.add(called.name)
+                    pending.extend((called.name, source) for source in self._outputs.get(called.name, ()))
+
+    def ask_everything(self, function: str) -> None:
+        """Mark all nodes of a function as differentiated."""
+        for name, node in self._nodes.get(function, {}).items():
+            self.ask(function, (ir.TensorRef(name, i) for i in range(len(node.output_dtypes))))
+
+    def reaches(self, function: str, node: str) -> bool:
+        """Return whether a gradient can reach a node."""
+        return node in self._reached.get(function, ())
+
+
+def _carries(node: ir.Node, index: int) -> bool:
+    """Return whether a result can have a gradient: float, complex, or a container."""
+    if index >= len(node.output_dtypes):
+        return True
+    dtype = node.output_dtypes[index]
+    if not isinstance(dtype, np.dtype):
+        return dtype is not ir.STRING
+    return dtype.kind not in "biu"  # bfloat16 and similar dtypes have kind V

@@ -15,7 +15,6 @@ class Fetches:
     """The fetched tensors and operations.
 
     Attributes:
-      tensors: names of tensors, as given.
       operations: names of nodes that run for their side effects, without duplicates.
       positions: for each given name the index in ``tensors``, or None for an operation.
     """
@@ -49,10 +48,8 @@ def fetches(graph: Any, names: Iterable[str]) -> Fetches:
 
 
 def _has_results(node: Any, signatures: Any) -> bool:
-    """Return whether a node has a result.
-
-    Unknown or damaged nodes have one: reading the graph raises an error for them.
-    """
+    """Return whether a node has a result."""
+    # Unknown or damaged nodes have one: reading the graph raises an error for them.
     if node.op in signatures:
         return bool(signatures[node.op].output_arg)
     definition = op_defs.definition(node.op)

@@ -14,8 +14,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.imported_function import ImportedFunction
-from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.interface import ImportedFunction, Interface
 from tf2jax_lite.calling.names import parameter_names
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument
@@ -49,11 +48,7 @@ _FORWARDS = frozenset({"Identity", "PlaceholderWithDefault", "StopGradient"})
 
 
 def read_graph_def(source: Any) -> Any:
-    """Return a GraphDef from a proto, its bytes, or a path.
-
-    Raises:
-      InvalidModelError: the file is missing, or is not a GraphDef.
-    """
+    """Return a GraphDef from a proto, its bytes, or a path."""
     if isinstance(source, (str, os.PathLike)):
         file = Path(source)
         if not file.is_file():
@@ -175,10 +170,6 @@ def argument(nodes: Mapping[str, Any], text: str) -> ir.Argument:
 
     Args:
       nodes: the graph's NodeDefs by name.
-      text: the tensor's name.
-
-    Raises:
-      InvalidModelError: the graph has no such tensor.
     """
     name, _, index = text.partition(":")
     if name not in nodes:
@@ -246,12 +237,8 @@ def default_ends(
     """Return the inputs and outputs of a frozen graph.
 
     Args:
-      source: the graph.
       inputs: names of inputs; its placeholders if left out.
       outputs: names of outputs; the results that no node reads if left out, except for the filename of a saver.
-
-    Raises:
-      InvalidModelError: the graph has none, or reads its inputs from an iterator or a queue.
     """
     if inputs and outputs:
         return list(inputs), list(outputs)
@@ -281,12 +268,10 @@ def _reads(node: Any) -> list[str]:
 
 
 def _iterated(nodes: Mapping[str, Any], outputs: Sequence[str]) -> list[str]:
-    """Return the iterator and queue tensors that outputs need, and default inputs.
-
-    Default inputs are placeholders with a default.
-
-    A tensor that an ``Identity`` forwards has the name of the ``Identity``.
-    """
+    """Return the iterator and queue tensors that outputs need, and default inputs."""
+    # Default inputs are placeholders with a default.
+    #
+    # A tensor that an ``Identity`` forwards has the name of the ``Identity``.
     pending, live = [name.split(":")[0] for name in outputs], set()
     while pending:
         name = pending.pop()

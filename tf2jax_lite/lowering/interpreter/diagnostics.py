@@ -106,14 +106,7 @@ def cause(error: Exception, step: Step, inputs: Sequence[Any]) -> Exception:
 def explain(
     error: Exception, step: Step, inputs: Sequence[Any], frame: Frame
 ) -> LoweringError | PreventedGradientError:
-    """Return the error to raise for one that an op raised.
-
-    Args:
-      error: the op's.
-      step: of the op.
-      inputs: the values of its inputs.
-      frame: its position.
-    """
+    """Return the error to raise for one that an op raised."""
     if isinstance(error, PreventedGradientError):
         found = located(error, step, frame)
         return PreventedGradientError(str(found), node=found.node, op=found.op, path=found.path)

@@ -18,8 +18,6 @@ from tf2jax_lite.support.errors import LoweringError, OpError
 
 from .loop import checkpointed_scan
 
-__all__: list[str] = []
-
 
 class _UnequalTypesError(Exception):
     """A layer changes the shape or dtype of the tensors that it passes on."""
@@ -34,12 +32,7 @@ def scan_layers(
     They are unrolled if a layer changes the types of the tensors that it passes on, or has values that are no arrays.
 
     Args:
-      ctx: the node and its position.
-      carry: the tensors that a layer passes to the next.
-      shared: tensors that all layers read.
-      stacked: the layers' variables; the leading dimension is that of the layers.
       body: a layer: a function of all three, which returns the carry and further results.
-      layers: the number of layers.
 
     Returns:
       The carry, and the further results of all layers, stacked.

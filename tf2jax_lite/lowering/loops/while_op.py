@@ -13,15 +13,13 @@ from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.lowering.merging.carried_values import is_carried
 from tf2jax_lite.lowering.op_lowerings.cond_ops import written_variables
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.passes.analysis.loop_invariants import loop_invariants
+from tf2jax_lite.passes.analysis.static_values import loop_invariants
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import static as values
 
 from .growing_carry import GrowthError
 from .loop import MAX_UNROLL, Loop, scan_loop, while_loop
 from .trip_count import FoldedLoop, fold_loop, static_results
-
-__all__: list[str] = []
 
 # A loop is unrolled up to this many iterations if that makes the trip counts of loops inside it known.
 _MAX_NESTED_UNROLL = 64
@@ -77,12 +75,8 @@ def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.Fun
 
 
 def _counted_by_size(loop: Loop, shapes: Mapping[int, tuple[Any, Any]]) -> list[Any] | None:
-    """Run a loop with a condition on a growing array's size; None if unknown.
-
-    Args:
-      loop: the loop.
-      shapes: by index, the shapes in the first two iterations of growing arrays.
-    """
+    """Run a loop with a condition on a growing array's size; None if unknown."""
+    # shapes: by index, the shapes in the first two iterations of growing arrays.
     if not shapes:
         return None
     folded = fold_loop(loop.ctx.trace, loop.cond, loop.body, loop.start, set(loop.constant), shapes)
@@ -124,10 +118,8 @@ def _unrolled(loop: Loop, folded: FoldedLoop) -> list[Any]:
 
 
 def _unrolled_while_static(loop: Loop) -> list[Any] | None:
-    """Run the loop as Python would; None if a condition is not static.
-
-    Outside ``jax.jit`` it always is. Inside, conditions on shapes and on the lengths of lists are.
-    """
+    """Run the loop as Python would; None if a condition is not static."""
+    # Outside ``jax.jit`` it always is. Inside, conditions on shapes and on the lengths of lists are.
     args = list(loop.start)
     trace = loop.ctx.trace.with_state(loop.ctx.trace.state)
     number = static = 0

@@ -139,16 +139,11 @@ def _fusible_slots(steps: Sequence[Step], size: int) -> bytearray:
 
 
 def _costs(steps: Sequence[Step], in_memory: bytearray, size: int, recomputed: bytearray | None) -> list[int]:
-    """Return for each slot the elementwise operations since the last values in memory.
-
-    Operations at the same offset of a loop count as the longest path through them, those at other offsets are added.
-
-    Args:
-      steps: the function's steps that vary; the results of others cost nothing.
-      in_memory: for each slot whether it is materialized; values of too many operations are added to it.
-      size: the number of slots.
-      recomputed: for each slot whether it is computed again if it is not in memory; None adds nothing.
-    """
+    """Return for each slot the elementwise operations since the last values in memory."""
+    # Operations at the same offset of a loop count as the longest path through them, those at other offsets are added.
+    # steps: the function's steps that vary; the results of others cost nothing.
+    # in_memory: for each slot whether it is materialized; values of too many operations are added to it.
+    # recomputed: for each slot whether it is computed again if it is not in memory; None adds nothing.
     longest, others = [0] * size, [0] * size  # at the same offset, at other offsets
     for step in steps:
         op, callee = step.op, step.callee
@@ -179,10 +174,8 @@ def _costs(steps: Sequence[Step], in_memory: bytearray, size: int, recomputed: b
 
 
 def _varying(steps: Sequence[Step], arguments: Sequence[bool], size: int) -> tuple[list[Step], bytearray]:
-    """Return the steps that depend on a numeric argument.
-
-    And for each slot whether its value does.
-    """
+    """Return the steps that depend on a numeric argument."""
+    # And for each slot whether its value does.
     found, varying = [], bytearray(size)
     varying[: len(arguments)] = bytes(arguments)
     for step in steps:

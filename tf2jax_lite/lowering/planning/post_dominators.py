@@ -25,12 +25,7 @@ _UNUSED = -1  # no node
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArgumentUses:
-    """The uses of a function's arguments within it.
-
-    Attributes:
-      diverge: for each argument whether its uses diverge.
-      reach_barrier: for each argument whether a barrier depends on it.
-    """
+    """The uses of a function's arguments within it."""
 
     diverge: tuple[bool, ...]
     reach_barrier: tuple[bool, ...]
@@ -41,7 +36,6 @@ class Uses:
     """The uses of a function's values.
 
     Attributes:
-      diverge: for each slot whether its uses diverge.
       reach_barrier: for each slot whether a barrier depends on it.
     """
 
@@ -92,10 +86,7 @@ def analyze_uses(
     """Analyze the uses of each value of a function.
 
     Args:
-      steps: the function's steps, in order.
       outputs: the slots of its results, whose last use is the function's end.
-      size: the number of slots.
-      is_barrier: whether a step is a barrier.
       separates: whether a barrier is one between each two of its operands and results.
       callee: the uses of the arguments of the function that a step calls; None if it calls none.
     """
@@ -149,10 +140,8 @@ def analyze_uses(
 def _users_inside(
     step: Step, inside: ArgumentUses, node: int, tree: PostDominatorTree, uses: Uses, barrier: Callable[[], int]
 ) -> list[int]:
-    """Return the user of each operand of a call.
-
-    It is a barrier within the function, or the call's node.
-    """
+    """Return the user of each operand of a call."""
+    # It is a barrier within the function, or the call's node.
     users, within = [], _UNUSED
     for position, slot in enumerate(step.inputs):
         user = node

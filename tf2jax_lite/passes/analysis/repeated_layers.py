@@ -25,8 +25,6 @@ class Layers:
 
     Attributes:
       start: the position of its first node.
-      period: the number of nodes of a layer.
-      count: the number of layers.
       carry: for each tensor that a layer passes to the next: the first layer's operand, and the tensor of the first
         layer that is the second layer's.
       shared: the tensors from before the run that all layers read.
@@ -56,10 +54,8 @@ def find_layers(function: ir.Function, keys: Sequence[Hashable | None], variable
     """Return runs of layers that do not overlap, by position; long ones are preferred.
 
     Args:
-      function: a function.
       keys: for each node a value that is equal for nodes of the same op, attributes and operand types; None for one
         that no run may hold.
-      variables: the arguments that are handles of variables.
     """
     return _Finder(function, keys, variables).found()
 
@@ -109,10 +105,8 @@ class _Finder:
         return [(start, stop + period) for start, stop in edges.tolist() if stop - start >= period]
 
     def _layers(self, start: int, stop: int, period: int) -> Layers | None:
-        """Return the layers of a range that repeats; None if their operands differ.
-
-        A layer may begin at any node. Fewest tensors pass from layer to layer at the residual connection.
-        """
+        """Return the layers of a range that repeats; None if their operands differ."""
+        # A layer may begin at any node. Fewest tensors pass from layer to layer at the residual connection.
         crossing = self._crossing(start, stop)
         begins = sorted(range(min(period, stop - start - 2 * period + 1)), key=lambda o: (crossing[o + period], o))
         for begin in begins[:4]:

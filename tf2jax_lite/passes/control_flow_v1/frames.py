@@ -16,11 +16,7 @@ class Frame:
     Attributes:
       name: the frame's name, as its Enter nodes give it.
       parent: the frame that its Enter nodes read from.
-      depth: number of frames around it.
       nodes: the nodes that run in it, without Enter and Exit.
-      enters: its Enter nodes.
-      exits: its Exit nodes.
-      children: the loops in it, by name.
     """
 
     name: str
@@ -43,12 +39,7 @@ def find_frames(function: str, nodes: Iterable[ir.Node]) -> Frame:
     """Return the tree of frames of a function's nodes.
 
     Args:
-      function: the function's name, for messages.
       nodes: in topological order, except for edges from NextIteration to Merge.
-
-    Raises:
-      UnsupportedError: a node reads values of two loops, neither within the other.
-      InvalidModelError: an Exit outside all loops.
     """
     root = Frame("")
     homes: dict[str, Frame] = {}

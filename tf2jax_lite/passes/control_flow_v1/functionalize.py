@@ -42,9 +42,6 @@ def run(graph: ir.Graph, config: Config) -> ir.Graph:
     """Replace control flow v1 by If and While nodes and functions for them.
 
     Functions that contain control flow v1 keep only the nodes that their results need.
-
-    Raises:
-      UnsupportedError: If and While cannot express the control flow; the message names frame, nodes and reason.
     """
     del config
     if not OPS & graph.ops:
@@ -101,8 +98,6 @@ def _function(library: FunctionLibrary, summaries: Summaries, function: ir.Funct
 
 
 def _without_ref(node: ir.Node) -> ir.Node:
-    """Return RefSwitch, RefMerge and so on as Switch and Merge.
-
-    References have become handles, which are values.
-    """
+    """Return RefSwitch, RefMerge and so on as Switch and Merge."""
+    # References have become handles, which are values.
     return dataclasses.replace(node, op=node.op[3:]) if node.op in OPS and node.op.startswith("Ref") else node

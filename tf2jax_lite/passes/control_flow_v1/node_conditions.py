@@ -28,7 +28,6 @@ class Item:
       inputs: data inputs, behind all Switches.
       conditions: the condition under which each input is alive; at most one input of a Merge is alive at a time.
       control: names of the items that must have run before.
-      condition: the condition under which the node runs.
       tests: predicates of the Switches between the node and its inputs.
     """
 
@@ -58,18 +57,12 @@ class Liveness:
     """The conditions of a function's nodes.
 
     Args:
-      function: the function's name, for messages.
       nodes: its nodes, in topological order, without cycles.
-      assumed: values of predicates that are known.
       order: the variable order of the diagrams; by default the order in which Switches test the predicates.
 
     Attributes:
       items: the nodes to run, in order, without Switches and nodes that are always dead.
-      conditions: the diagrams.
       predicates: the predicate of each variable of the diagrams.
-
-    Raises:
-      UnsupportedError: two inputs of a Merge can be alive at the same time.
     """
 
     def __init__(
@@ -241,10 +234,8 @@ class Liveness:
         return ((outcomes[1], outcomes[0]) if negated else outcomes), tests
 
     def _tests_merge(self, node: ir.Node) -> tuple[int, int] | None:
-        """Return both outcomes of a test of a Merge's value_index.
-
-        Second-order gradients of branches contain such tests.
-        """
+        """Return both outcomes of a test of a Merge's value_index."""
+        # Second-order gradients of branches contain such tests.
         if node.op != "Equal":
             return None
         for one, other in (node.inputs, node.inputs[::-1]):

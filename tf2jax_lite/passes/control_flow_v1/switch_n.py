@@ -23,17 +23,7 @@ OP = "_SwitchN"
 def with_binary_switches(
     function: str, nodes: Sequence[ir.Node], outputs: Iterable[ir.TensorRef], taken: Iterable[str]
 ) -> tuple[list[ir.Node], tuple[ir.TensorRef, ...]]:
-    """Return a function's nodes and outputs with Switch in place of ``_SwitchN``.
-
-    Args:
-      function: the function's name, for messages.
-      nodes: its nodes.
-      outputs: its results.
-      taken: names of its arguments.
-
-    Raises:
-      InvalidModelError: a ``_SwitchN`` without outputs.
-    """
+    """Return a function's nodes and outputs with Switch in place of ``_SwitchN``."""
     if not any(node.op == OP for node in nodes):
         return list(nodes), tuple(outputs)
     rewriting = _Rewriting({*taken, *(node.name for node in nodes)}, {node.name for node in nodes})

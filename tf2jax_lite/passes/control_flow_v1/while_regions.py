@@ -55,14 +55,7 @@ def while_of(
     Loops inside must be While nodes already.
 
     Args:
-      library: receives the loop's functions.
-      function: name of the function that contains the loop.
-      frame: the loop.
       is_pure: returns whether a node has no effect and draws no random numbers.
-      dtypes: returns the dtype of a tensor of the enclosing frames.
-
-    Raises:
-      UnsupportedError: a While node cannot express the loop; the message names the frame and the nodes.
     """
     return _Loop(library, function, frame, is_pure, dtypes).build()
 
@@ -295,11 +288,8 @@ _Moved = dict[ir.TensorRef, ir.TensorRef]
 
 
 def _copied_header_loop(parts: _LoopParts, used_later: set[ir.TensorRef], where: str) -> tuple[list[ir.Node], _Moved]:
-    """Make a loop with a pure header, copied into condition and body.
-
-    Returns:
-      The nodes outside, and the tensors after the loop that correspond to tensors in it.
-    """
+    """Make a loop with a pure header, copied into condition and body."""
+    # Returns the nodes outside, and the tensors after the loop that correspond to tensors in it.
     role = f"the condition of {where},"
     cond = parts.function("cond", parts.args, _needed(parts.header, [parts.predicate]), [parts.predicate], role)
     reads = [ref for node in parts.body for ref in node.inputs]

@@ -60,12 +60,7 @@ def _variables(main: ir.Function, captures: Iterable[ir.Capture]) -> dict[str, i
 
 
 class _Keys:
-    """Values that are equal for nodes of equal op, attributes and variables.
-
-    Args:
-      functions: the library; functions of equal bodies are equal.
-      variables: the variables that may be stacked, by argument.
-    """
+    """Values that are equal for nodes of equal op, attributes and variables."""
 
     def __init__(self, functions: Mapping[str, ir.Function], variables: Mapping[str, ir.Variable]):
         self._functions = functions
@@ -127,12 +122,7 @@ class _Keys:
 
 
 class _Rewriter:
-    """Replaces the layers of a main function.
-
-    Args:
-      main: the function.
-      library: gets the layers' functions.
-    """
+    """Replaces the layers of a main function."""
 
     def __init__(self, main: ir.Function, library: FunctionLibrary):
         self._main = main
@@ -246,12 +236,8 @@ class _Rewriter:
 
 
 def _with_stacks(graph: ir.Graph, stacks: Mapping[str, Sequence[str]]) -> ir.Graph:
-    """Return the graph with captured variables stacked.
-
-    Args:
-      graph: the graph.
-      stacks: the argument of a stack, which is the first layer's, to the arguments of the layers.
-    """
+    """Return the graph with captured variables stacked."""
+    # stacks: the argument of a stack, which is the first layer's, to the arguments of the layers.
     captured = {graph.main.args[c.index].name: c.value for c in graph.captures}
     dropped = {name for names in stacks.values() for name in names[1:]}
     args = tuple(arg for arg in graph.main.args if arg.name not in dropped)

@@ -9,8 +9,6 @@ from jax import lax
 
 from .core import OpContext, rule
 
-__all__: list[str] = []
-
 
 def _along(ctx: OpContext, x: Any, *vectors: Any) -> tuple[tuple[int, ...], list[Any]]:
     """Return the reduced axes, and feature vectors in the rank of ``x``."""

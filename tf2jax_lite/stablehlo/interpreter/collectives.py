@@ -14,8 +14,6 @@ from tf2jax_lite.support.errors import UnsupportedError
 
 from .core import OpContext, rule
 
-__all__: list[str] = []
-
 
 @rule(
     "stablehlo.all_reduce",

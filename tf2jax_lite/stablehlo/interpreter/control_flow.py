@@ -20,8 +20,6 @@ from tf2jax_lite.values.static import canonical, dims_array, static_value
 
 from .core import RULES, OpContext, is_splat, materialize, rule, scalar_of
 
-__all__: list[str] = []
-
 
 @rule("func.call", lazy=True)
 def _call(ctx: OpContext, *args: Any) -> Any:

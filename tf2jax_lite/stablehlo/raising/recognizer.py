@@ -20,9 +20,8 @@ from tf2jax_lite.jaxprs.tracing_cache import trace_settings
 from tf2jax_lite.stablehlo.parsing.mlir_reader import read
 from tf2jax_lite.stablehlo.parsing.module import Function, Module, Op, Region, TensorType, effects_of, finish, numbers
 
-from .candidates import candidates
 from .compound_ops import raise_compound_ops
-from .known_calls import ELEMENTWISE, POLYNOMIALS, Idiom
+from .known_calls import ELEMENTWISE, POLYNOMIALS, Idiom, candidates
 from .subgraph_match import Makers, Matcher, renamed_uses
 
 
@@ -44,10 +43,8 @@ def parse(payload: bytes | str, *, own: bool = False) -> Module:
 
 @functools.lru_cache(maxsize=256)
 def _patterns(idiom: Idiom, settings: Any) -> tuple[Module, ...]:
-    """Return the modules to which JAX lowers an idiom now; none if it fails.
-
-    If the lowering is a call of one function, the function's body is a second pattern.
-    """
+    """Return the modules to which JAX lowers an idiom now; none if it fails."""
+    # If the lowering is a call of one function, the function's body is a second pattern.
     del settings
     specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in idiom.types]
     try:

@@ -42,13 +42,7 @@ class Makers:
 
 
 class Matcher:
-    """Compares values of a pattern's main function with values of a module's function.
-
-    Args:
-      pattern: the module to find.
-      module: the module to search.
-      makers: the defining ops of the searched function's values.
-    """
+    """Compares values of a pattern's main function with values of a module's function."""
 
     def __init__(self, pattern: Module, module: Module, makers: Makers):
         self.pattern, self.module = pattern, module
@@ -60,10 +54,6 @@ class Matcher:
 
     def match(self, output: int, value: int) -> dict[int, int] | None:
         """Compare one result of the pattern with a value.
-
-        Args:
-          output: which result.
-          value: the value.
 
         Returns:
           The pattern's values with the matching values of the searched function, or None if they differ.

@@ -8,12 +8,13 @@ primitives in either order. The comparison visits each step of the candidate onc
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.export.codegen.block_ir import Block, Constant, Equation, Literal, Value
+from tf2jax_lite.export.codegen.block_ir import Block, Constant, Equation, Literal, Scope, Value
 
 from .graph import Graph, Item
 from .products import relabeled
@@ -48,10 +49,24 @@ def find(graph: Graph, step: Equation, pattern: Block) -> Match | None:
     return comparison.match()
 
 
+def arguments_of(graph: Graph, items: Sequence[Item], pattern: Block) -> list[Item] | None:
+    """Return the items in place of a pattern's arguments, or None if others.
+
+    Args:
+      graph: a block all of whose steps are final.
+      items: one for each result.
+      pattern: the candidate.
+    """
+    comparison = _Comparison(graph, None, pattern)
+    if not all(comparison.equal(a, b) for a, b in zip(pattern.results, items, strict=True)):
+        return None
+    return [comparison.bound[id(a)] for a in pattern.args] if comparison.binds_all() else None
+
+
 class _Comparison:
     """Compare a pattern with a graph, and bind the pattern's values to items."""
 
-    def __init__(self, graph: Graph, step: Equation, pattern: Block):
+    def __init__(self, graph: Graph, step: Equation | None, pattern: Block):
         self.graph = graph
         self.step = step
         self.pattern = pattern
@@ -64,7 +79,7 @@ class _Comparison:
         """Return whether the match binds all values and hides none that others use."""
         found = [self.bound.get(id(r)) for r in self.pattern.results]
         results = [r for r in found if isinstance(r, Value)]
-        if any(id(a) not in self.bound for a in self.pattern.args) or len(results) < len(found):
+        if not self.binds_all() or len(results) < len(found):
             return False
         ids = {id(r) for r in results}
         args = {id(self.bound[id(a)]) for a in self.pattern.args}
@@ -73,6 +88,10 @@ class _Comparison:
                 if id(value) not in ids and id(value) not in args and not self.graph.is_internal(value, self.steps):
                     return False
         return not any(self.graph.is_used_before(r, self.steps) for r in results[1:])
+
+    def binds_all(self) -> bool:
+        """Return whether each of the pattern's arguments stands for an item."""
+        return all(id(a) in self.bound for a in self.pattern.args)
 
     def match(self) -> Match:
         results = [self.bound[id(r)] for r in self.pattern.results]
@@ -85,13 +104,14 @@ class _Comparison:
             found = self.bound[id(pattern)]
             both = isinstance(found, Literal) and isinstance(item, Literal)
             return found is item or (both and _equal_literals(found, item))  # type: ignore[arg-type]
-        if isinstance(pattern, Constant) or not _equal_types(pattern, item):
+        if isinstance(pattern, Constant) or isinstance(item, Scope) or not _equal_types(pattern, item):
             return False
         if id(pattern) in self.args:
             self.bound[id(pattern)] = item
             return True
         ours = self.makers[id(pattern)]
-        theirs = self.step if any(v is item for v in self.step.outputs) else self.graph.definition(item)
+        own = self.step if self.step is not None and any(v is item for v in self.step.outputs) else None
+        theirs = own or self.graph.definition(item)
         if theirs is None:
             return False
         operands = theirs.inputs
@@ -144,6 +164,54 @@ def _equal_steps(a: Equation, b: Equation) -> bool:
 def _equal_values(a: Any, b: Any) -> bool:
     found = a == b
     return bool(np.all(found))
+
+
+def equal_blocks(a: Block, b: Block) -> bool:
+    """Return whether two blocks compute their common first results alike."""
+    if len(a.args) != len(b.args):
+        return False
+    count = itertools.count(len(a.args))
+    numbers: dict[int, Any] = {}
+    known: dict[Any, list[tuple[Equation, list[Any]]]] = {}
+
+    def number(item: Item) -> Any:
+        if isinstance(item, Literal):
+            return item.array.dtype.name, item.array.shape, item.array.tobytes()
+        if isinstance(item, Scope):
+            return item.path
+        if isinstance(item, Constant):
+            return id(item.array)
+        return numbers[id(item)]
+
+    for position, (x, y) in enumerate(zip(a.args, b.args, strict=True)):
+        if not _equal_types(x, y):
+            return False
+        numbers[id(x)] = numbers[id(y)] = position
+    for block in (a, b):
+        for step in block.steps:
+            inputs = [number(v) for v in step.inputs]
+            if step.name in _COMMUTATIVE:
+                inputs = sorted(inputs, key=repr)
+            key = step.name, tuple(inputs), tuple(number(v) for v in _captured(step))
+            others = known.setdefault(key, [])
+            outputs = next((out for s, out in others if _equal_steps(s, step)), None)
+            if outputs is None:
+                outputs = [next(count) for _ in step.outputs]
+                others.append((step, outputs))
+            numbers.update(zip(map(id, step.outputs), outputs, strict=True))
+    return all(number(x) == number(y) for x, y in zip(a.results, b.results, strict=False))
+
+
+def _captured(step: Equation) -> list[Item]:
+    """Return the values of outer functions that a step's inner functions use."""
+    found: list[Item] = []
+    for block in step.blocks.values():
+        inside = {id(v) for v in block.args}
+        for inner in block.steps:
+            found += [v for v in (*inner.inputs, *_captured(inner)) if isinstance(v, Value) and id(v) not in inside]
+            inside |= {id(v) for v in inner.outputs}
+        found += [v for v in block.results if isinstance(v, Value) and id(v) not in inside]
+    return [v for v in found if not isinstance(v, Constant | Scope)]
 
 
 def _equal_blocks(a: Block, b: Block, keys: dict[int, Any]) -> bool:

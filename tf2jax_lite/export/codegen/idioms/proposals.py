@@ -159,6 +159,12 @@ def channels(graph: Graph, step: Equation) -> Iterable[Proposal]:
     yield from _vectors(step, 4)
 
 
+def channels_of_images(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the arguments of `channels`, with a mean of as many axes as the output."""
+    for (x, mean, *others), words in channels(graph, step):
+        yield [x, aval((*[1] * (len(x.shape) - 1), *mean.shape), mean.dtype), *others], words
+
+
 def _vectors(step: Equation, count: int) -> Iterable[Proposal]:
     x = step.outputs[0].aval
     if len(x.shape) > 1:

@@ -225,7 +225,16 @@ _FUNCTIONS = (
         ("epsilon",),
         needs="rsqrt",
     ),
-    Candidate("_batch_norm", _SAME, helpers._batch_norm, ("add",), proposals.channels, ("epsilon",), needs="rsqrt"),
+    Candidate("_normalize", _SAME, helpers._normalize, ("add",), proposals.channels, ("epsilon",), needs="rsqrt"),
+    Candidate(
+        "_normalize",
+        "Leading axes of size 1 of the mean make no difference.",
+        helpers._normalize,
+        ("add",),
+        proposals.channels_of_images,
+        emit=custom_rules.normalize,
+        needs="rsqrt",
+    ),
     Candidate(
         "remainder",
         _SAME,

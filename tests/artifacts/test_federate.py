@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.artifacts.algorithms import AGGREGATORS, ALGORITHMS, named_aggregator, named_process
+from tf2jax_lite.artifacts.algorithms import ALGORITHMS, aggregator_names, named_aggregator, named_process
 from tf2jax_lite.cli import main
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import CheckpointError, DataError, InputError, TrainingError
@@ -85,7 +85,9 @@ def test_every_algorithm_learns(name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["dp", *(pytest.param(n, marks=pytest.mark.full) for n in AGGREGATORS if n != "dp")])
+@pytest.mark.parametrize(
+    "name", ["dp", *(pytest.param(n, marks=pytest.mark.full) for n in aggregator_names() if n != "dp")]
+)
 def test_every_aggregator_learns(name):
     noise = 0.01 if name == "dp" else None
     aggregator = named_aggregator(name, clients_per_round=5, noise_multiplier=noise, clip_norm=10.0 if noise else None)

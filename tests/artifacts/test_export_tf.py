@@ -12,7 +12,7 @@ import tensorflow as tf
 from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
-from tests.finetuning.conftest import make_examples
+from tests.artifacts.conftest import make_examples
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import ExportError, InputError, InvalidModelError
 from tf2jax_lite.export import export_functions

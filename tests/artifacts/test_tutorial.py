@@ -19,7 +19,6 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "finetuning-tutorial.md"
 @pytest.mark.full
 def test_the_tutorial_ends_with_a_trained_saved_model(tmp_path):
     pytest.importorskip("grain")
-    pytest.importorskip("orbax.checkpoint")
     blocks = re.findall(r"```(\w+)[^\n]*\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert {kind for kind, _ in blocks} == {"python", "sh"} and len(blocks) == 9
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from tests.artifacts.conftest import make_examples
 from tf2jax_lite.artifacts.model import TrainableModel, trainable_model
 from tf2jax_lite.errors import ExportError, InputError, TrainingError
 from tf2jax_lite.export.atomic_dir import refuse_existing
@@ -16,8 +17,6 @@ from tf2jax_lite.finetuning import History, finetune
 from tf2jax_lite.learning.optimizers import named_optimizer
 from tf2jax_lite.learning.options import ModelOptions
 from tf2jax_lite.learning.sources import create_model_from_fn
-
-from .conftest import make_examples
 
 SPARSE = "sparse_categorical_crossentropy"
 
@@ -81,10 +80,10 @@ def test_losses_of_users_see_further_arrays():
 
 @pytest.mark.full
 def test_classes_are_those_of_the_model(artifact):
-    subject = trainable_model(artifact, ModelOptions(loss=SPARSE), sample=make_examples(4, 0))
+    subject = trainable_model(artifact, ModelOptions(loss=SPARSE, from_logits=True), sample=make_examples(4, 0))
     assert subject.classes == {"y": 3}
     with pytest.raises(InputError, match=r"no param's name has 'hiden'; there are \["):
-        trainable_model(artifact, ModelOptions(loss=SPARSE, freeze=["hiden"]))
+        trainable_model(artifact, ModelOptions(loss=SPARSE, from_logits=True, freeze=["hiden"]))
 
 
 @pytest.mark.default_cases("change2-1000000000000.0-lower the learning rate")
