@@ -158,7 +158,8 @@ def _is_of_batch(graph: Graph, found: _Normalization, rules: Mapping[str, Any]) 
 def _moments(x: Any) -> Any:
     """Compute channels' moments; the mean in the variance has no derivative.
 
-    `tf.nn.moments` computes them so."""
+    `tf.nn.moments` computes them so.
+    """
     axes = tuple(range(x.ndim - 1))
     mean = jnp.mean(x, axis=axes, keepdims=True)
     squares = jnp.square(x - lax.stop_gradient(mean))
