@@ -19,6 +19,7 @@ PACKAGES = [
     "demo",
     "coverage",
     "artifacts",
+    "serving",
     "finetuning",
     "federated",
     "learning",

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -28,7 +27,11 @@ ELSEWHERE = {
     "notebooks/tff_jax": "tests/federated/test_notebooks.py",
     "xla-cpu": "tests/xla_cpu/test_transform.py",
 }
-LIBRARIES = {"errors": ["federated_language"], "federated-core": ["federated_language"]}
+LIBRARIES = {
+    "errors": ["federated_language"],
+    "federated-core": ["federated_language"],
+    "serving": ["starlette", "uvicorn", "prometheus_client"],
+}
 RUN = "python|sh"  # the languages of blocks that run
 # Pages in the default tier: no other test there runs what they show.
 DEFAULT = ["adding-an-op", "control-flow", "testing"]
@@ -48,19 +51,9 @@ def digits(monkeypatch):
 
 
 def serving(monkeypatch):
-    """The files of `digits`, and a stand-in for FastAPI."""
-    names = digits(monkeypatch)
-
-    class FastAPI:
-        def __init__(self, lifespan):
-            self.lifespan = lifespan
-
-        def post(self, path):
-            return lambda function: function
-
-    if "fastapi" not in sys.modules:
-        monkeypatch.setitem(sys.modules, "fastapi", types.SimpleNamespace(FastAPI=FastAPI))
-    return names
+    """The files of `digits`; child processes import this checkout."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return digits(monkeypatch)
 
 
 def op_tests(monkeypatch):

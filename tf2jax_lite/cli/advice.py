@@ -37,6 +37,7 @@ CLAUSES = {
 ARGUMENTS = {
     "overwrite": "--force",
     "head": "--replace",
+    "dimensions": "--dimension",
     "tags": "--tag",
     "ends": "--input and --output",
     "verify backend": "--source",

@@ -27,6 +27,7 @@ from tf2jax_lite.support.text import size_text
 
 from . import codegen, interface_json
 from .atomic_dir import new_directory
+from .jax_function import JaxFunction, jax_function
 from .metadata import FORMAT, FORMAT_VERSION, find_stacks, hashed_files, write_metadata
 from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
 from .predictions import prediction_kinds
@@ -63,7 +64,7 @@ class ExportReport:
 
 @takes(ExportOptions)
 def export_functions(
-    functions: Mapping[str, tuple[AnnotatedFunction, Mapping[str, Any]]],
+    functions: Mapping[str, tuple[Any, ...]],
     path: str | Path,
     *,
     shapes: Mapping[str, str] | Sequence[str] | None = None,
@@ -77,11 +78,14 @@ def export_functions(
     progress: Callable[[str], None] = lambda step: None,
     **formats: Any,
 ) -> ExportReport:
-    """Write converted functions as an artifact.
+    """Write functions as an artifact.
 
     Args:
       functions: name to a function and its params, as `tf2jax_lite.convert` and `tf2jax_lite.convert_saved_model`
-        return them. Functions share params of the same name.
+        return them; or, of any JAX function, to ``(fn, params, *example arguments)``, where ``fn(params, *args)``, with
+        ``rng=key`` if it has such an argument, returns the results. Its params are a pytree of arrays, all of which
+        train but integers; sizes None of a ``jax.ShapeDtypeStruct`` are unknown. Functions share params of the same
+        name.
       path: the directory to create; it appears when everything is written.
       shapes: shapes of arguments, by name (of any of the functions) or in order (of each), such as
         ``"b, 224, 224, 3"``; names are symbolic dimensions. Default: each unknown dimension is symbolic.
@@ -108,6 +112,7 @@ def export_functions(
     """
     chosen = _chosen_formats(formats, stablehlo)
     platforms = _platforms(platforms)
+    functions = {name: _with_interface(name, entry, shapes) for name, entry in functions.items()}
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
     params, loose = _chosen_params(functions, dtype), dtype is not None
     require_device()
@@ -163,6 +168,12 @@ def export_functions(
         sizes = write_metadata(folder, metadata)
     count = sum(int(np.prod(np.shape(v), dtype=np.int64)) for v in params.values())
     return ExportReport(str(path), sizes, list(functions), count, warnings)
+
+
+def _with_interface(name: str, entry: tuple[Any, ...], shapes: Any) -> tuple[Any, Mapping[str, Any]]:
+    """Return a function and its params; a JAX function with its interface."""
+    fn, params, *args = entry
+    return jax_function(name, fn, params, args, shapes) if args else (fn, params)
 
 
 def _chosen_formats(formats: Mapping[str, Any], stablehlo: bool) -> ExportOptions:
@@ -424,10 +435,19 @@ def _platforms(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def converted_function(fn: AnnotatedFunction) -> ConvertedFunction:
-    """Return the `ConvertedFunction` behind a converted function."""
+def converted_function(fn: AnnotatedFunction | JaxFunction) -> ConvertedFunction | JaxFunction:
+    """Return the `ConvertedFunction` behind a converted function, or a `JaxFunction`.
+
+    Raises:
+      InputError: the function is no such function.
+    """
+    if isinstance(fn, JaxFunction):
+        return fn
     if not isinstance(fn, AnnotatedFunction):
-        raise InputError(f"expected a function as tf2jax_lite.convert returns it, got {type(fn).__name__}")
+        raise InputError(
+            f"expected a function as tf2jax_lite.convert returns it, got {type(fn).__name__}. Of another JAX function, "
+            "give example arguments: (fn, params, *args)."
+        )
     return fn.converted
 
 
@@ -457,7 +477,7 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
 
 
 def entry(
-    name: str, converted: ConvertedFunction, staged: Staged, function: str, *, framework: str = "jax"
+    name: str, converted: ConvertedFunction | JaxFunction, staged: Staged, function: str, *, framework: str = "jax"
 ) -> codegen.Entry:
     """Return a traced function as an entry of a source module.
 
@@ -489,7 +509,7 @@ def entry(
         rng=staged.rng,
         structure=map_structure(lambda x: codegen.Result(x.index) if isinstance(x, OutputRef) else x, staged.outputs),
         updates=updates,
-        doc=_doc(name, staged, inputs, framework),
+        doc=_doc("JAX" if isinstance(converted, JaxFunction) else "TensorFlow", name, staged, inputs, framework),
         statistics=codegen.moving_statistics(block, variables, updates),
         key_doc=_KEY_DOC[framework],
     )
@@ -501,9 +521,9 @@ _KEY_DOC = {
 }
 
 
-def _doc(name: str, staged: Staged, inputs: Sequence[str], framework: str) -> list[str]:
+def _doc(kind: str, name: str, staged: Staged, inputs: Sequence[str], framework: str) -> list[str]:
     params = "  params: nested dicts of arrays by scope, as load_params returns them."
-    lines = [f"TensorFlow function {name!r}.", "", "Args:", *([params] if framework == "jax" else [])]
+    lines = [f"{kind} function {name!r}.", "", "Args:", *([params] if framework == "jax" else [])]
     for given, spec in zip(inputs, staged.inputs, strict=True):
         shape = ", ".join(map(str, spec.shape))
         lines.append(f"  {given}: {spec.dtype.name}[{shape}].")
@@ -541,7 +561,7 @@ def is_independent(staged: Staged, facts: Any) -> bool:
     return all(tag in (None, each) for tag in found) and all(tag is None for tag in added)
 
 
-def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:
+def _signature(converted: ConvertedFunction | JaxFunction, staged: Staged) -> dict[str, Any]:
     interface = converted.interface
     inputs, outputs = array_entries(staged)
     return {

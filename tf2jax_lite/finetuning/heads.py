@@ -54,7 +54,8 @@ def replace_head(
       seed: of the new values.
 
     Returns:
-      ``(function, params)``, as ``fn`` and ``params`` are given.
+      ``(function, params)``, as ``fn`` and ``params`` are given; `export_functions` writes them, with example
+      arguments, as an artifact.
 
     Raises:
       InputError: ``head`` is no scope, or its params do not determine the number of classes.
@@ -64,11 +65,13 @@ def replace_head(
         with override_config("strict_shape_check", False):  # of variables, which have other shapes
             return fn(given, *args, **kwargs)
 
-    new_fn = call if isinstance(fn, AnnotatedFunction) else fn
+    new_fn = fn
+    if isinstance(fn, AnnotatedFunction):
+        new_fn = LoadedFunction(call, fn.converted.interface, fn.converted.draws, training=fn.training)
 
     def predict(given: Params, *args: Any) -> Any:
-        found = new_fn(given, *args)
-        return found[0] if isinstance(fn, AnnotatedFunction | LoadedFunction) else found
+        found = new_fn(given, *args, **({"rng": jax.random.key(0)} if getattr(new_fn, "needs_key", False) else {}))
+        return found[0] if isinstance(new_fn, LoadedFunction) else found
 
     return new_fn, {**params, **new_head(predict, params, args, classes=classes, head=head, seed=seed)}
 
@@ -172,8 +175,8 @@ class _Search:
                     reason = reason or f": {type(now).__name__}: {str(now).splitlines()[0][:200]}"
                 elif now.shape == (*found.shape[:-1], probe):
                     size = old if classes is None else classes
-                    new = {name: _with_size(self.structs[name].shape, axis, size) for name, axis in axes.items()}
-                    return {name: new.get(name, self.structs[name].shape) for name in group}
+                    shapes = {name: self.structs[name].shape for name in group}
+                    return shapes | {name: _with_size(shapes[name], axis, size) for name, axis in axes.items()}
         listed = ", ".join(sorted({_scope(name) for group in groups for name in group})) or "no params"
         raise InputError(
             f"the last layer of the {old} classes is not found among {listed}{reason}. Name the scope of its params "

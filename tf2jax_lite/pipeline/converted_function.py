@@ -146,6 +146,11 @@ class ConvertedFunction:
         found = (c.value for c in self.program.graph.captures if isinstance(c.value, ir.Variable))
         return {v.name: v for v in found}
 
+    @property
+    def draws(self) -> bool:
+        """Whether the function draws random numbers."""
+        return bool(self.program.random_nodes)
+
     @functools.cached_property
     def stacks(self) -> dict[str, list[str]]:
         """For the name of each stacked variable, the names of its layers'."""

@@ -135,7 +135,8 @@ def _normalization(graph: Graph, step: Equation, rules: Mapping[str, Any]) -> _N
             )
             found = arguments_of(graph, step.outputs, pattern) if pattern is not None else None
             if found is not None:
-                return _Normalization(*found[:3], dict(zip(words, found[3:], strict=True)), epsilon)
+                values, average, variance, *weights = found
+                return _Normalization(values, average, variance, dict(zip(words, weights, strict=True)), epsilon)
     return None
 
 
