@@ -10,8 +10,7 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tests.verification.models import TESTDATA
-from tf2jax_lite.pipeline.inspect_model import describe_model
-from tf2jax_lite.pipeline.inspect_page import html_description
+from tf2jax_lite.pipeline.inspect_model import describe_model, html_description
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 # Reads the width that a page takes in a frame of a given width.

@@ -73,7 +73,7 @@ def inspect(
         found = describe_model(model, tag, inputs=inputs, outputs=outputs)
     if html is not None:
         from tf2jax_lite.export.atomic_dir import write_file
-        from tf2jax_lite.pipeline.inspect_page import html_description
+        from tf2jax_lite.pipeline.inspect_model import html_description
 
         html.parent.mkdir(parents=True, exist_ok=True)
         write_file(html, html_description(found).encode("utf-8", "replace"))

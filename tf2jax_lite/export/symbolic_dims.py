@@ -207,7 +207,7 @@ def _solutions(error: Exception, names: Sequence[str], known: Sequence[str]) -> 
     # The candidates are for one axis, for two, and so on. ``(d1 - 1, 5)`` and ``(b, 5)`` make ``d1`` equal to ``b+1``:
     # row splits beside a batch.
     axes = [
-        [size for dim in axis if any(size := linear_terms(dim) or {}) and size.keys() <= {"", *known}]
+        [size for dim in axis if (size := linear_terms(dim)) and any(size) and size.keys() <= {"", *known}]
         for axis in _axes(error)
     ]
     equations = [[(axis[0], size) for size in axis[1:]] for axis in axes if len(axis) > 1]

@@ -1,7 +1,7 @@
 """Optimizations of scans: jaxpr to jaxpr, on the body of a ``lax.scan``.
 
 `scan` is the entry: it traces a body, applies `OPTIMIZATIONS` in order, and runs the loop. Each is a function
-``run(body) -> Body``, has a name and a reason for its position, and can be switched off by name (the config option
+``(body) -> Body``, has a name and a reason for its position, and can be switched off by name (the config option
 ``passes``). Values do not change; results of floating-point sums may differ by rounding.
 
 Read `tf2jax_lite.loops.body` first, then the optimizations in the order of the list. `loop_invariants` and
@@ -23,11 +23,9 @@ from tf2jax_lite.support.entries import Entry, apply
 from . import (
     carry_to_xs,
     drop_unit_axes,
-    hoist_factors,
-    hoist_matmuls,
+    hoisting,
     materialize_slices,
-    sink_accumulators,
-    sink_last_values,
+    sinking,
     weight_gradients,
 )
 
@@ -38,17 +36,17 @@ OPTIMIZATIONS = (
     Entry("carry_to_xs", carry_to_xs.run, "First: exposes elements of carried buffers as inputs to all others."),
     Entry(
         "sink_accumulators",
-        sink_accumulators.run,
+        sinking.sink_accumulators,
         "Before hoist_matmuls: the factors of accumulated matmuls become results, which keeps them alive.",
     ),
     Entry(
         "hoist_matmuls",
-        hoist_matmuls.run,
+        hoisting.hoist_matmuls,
         "After carry_to_xs, whose inputs it multiplies. Removes dead equations, so that later ones count uses right.",
     ),
     Entry(
         "sink_last_values",
-        sink_last_values.run,
+        sinking.sink_last_values,
         "After hoist_matmuls: a carried value counts as unread only once dead equations are gone.",
     ),
     Entry(
@@ -58,7 +56,7 @@ OPTIMIZATIONS = (
     ),
     Entry(
         "hoist_factors",
-        hoist_factors.run,
+        hoisting.hoist_factors,
         "Before weight_gradients: a slice of the weights is a loop-invariant factor only outside the loop.",
     ),
     Entry(

@@ -1,8 +1,11 @@
-"""Carried sums of matmuls that become one matmul of all iterations after the loop.
+"""Carried values that are computed after the loop.
 
 TensorFlow's gradient of a loop carries the gradients of weights and adds a term in each iteration. If the term is a
 matmul of few rows, its result is as large as the weights, which are read and written in every iteration. Its factors
 are smaller: stacked over all iterations, they make one matmul.
+
+A value that no iteration reads, such as a list that keeps the last iteration's result alone, is a function of the
+loop's other results.
 """
 
 from __future__ import annotations
@@ -16,16 +19,19 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from tf2jax_lite.jaxprs.compat import Var
+from tf2jax_lite.jaxprs.compat import Literal, Var
+from tf2jax_lite.jaxprs.evaluate import evaluate_equations, read
 from tf2jax_lite.jaxprs.walk import size
 from tf2jax_lite.loops.batch_steps import batch_equations
 from tf2jax_lite.loops.body import Body, variables
 from tf2jax_lite.xla_cpu import cost_model
 
+from .loop_invariants import invariant_variables, live_equations
+
 _VIEWS = (lax.squeeze_p, lax.reshape_p)
 
 
-def run(body: Body) -> Body:
+def sink_accumulators(body: Body) -> Body:
     """Take accumulated matmuls of few rows out of the loop."""
     matmuls = _accumulated_matmuls(body)
     if not matmuls:
@@ -105,3 +111,35 @@ def _stacked_inputs(body: Body, factors: Sequence[Any]) -> dict[Any, Any]:
         if source in body.xs:
             found[factor] = batch_equations(views[::-1], {}, {source: body.xs[source]})[factor]
     return found
+
+
+def sink_last_values(body: Body) -> Body:
+    """Recompute carried values after the loop if other results suffice."""
+    used = {v for e in body.eqns for v in variables(e.invars)}.union(variables(body.results))
+    pairs = list(zip(body.carry, body.carry_out, strict=True))
+    # Values in ``ys`` are not those of the last iteration alone.
+    ends = {after for before, after in pairs if before in used and isinstance(after, Var)}
+    found = invariant_variables(body.eqns, {*body.constants, *ends})
+    sunk = {b for b, after in pairs if b not in used and (isinstance(after, Literal) or after in found)}
+    if not sunk:
+        return body
+    after_loop = live_equations(
+        [e for e in body.eqns if found.issuperset(e.outvars) and not ends.issuperset(e.outvars)],
+        [after for before, after in pairs if before in sunk],
+    )
+    carried = [before for before, _ in pairs if before not in sunk]
+    carry_out = [after for before, after in pairs if before not in sunk]
+
+    def finish(carry: list[Any], ys: list[Any]) -> Any:
+        values = dict(body.constants)
+        values.update((v, value) for v, value in zip(carry_out, carry, strict=True) if isinstance(v, Var))
+        evaluate_equations(after_loop, values)
+        return body.finish(read(body.carry_out, values), ys)
+
+    return dataclasses.replace(
+        body,
+        eqns=live_equations(body.eqns, [*carry_out, *body.ys]),
+        carry={v: body.carry[v] for v in carried},
+        carry_out=carry_out,
+        finish=finish,
+    )

@@ -19,6 +19,9 @@ Time of a loop with the matmuls before it, divided by that of one with them insi
 With more rows a step's matmul is as fast as that of all steps, and its results stay in the caches. Gradients with
 respect to the weights are made for all steps at once in either case (`weight_gradients`). On GPU the number of kernels
 counts.
+
+Loop-invariant factors of matmuls (weight slices) are made before the loop, too. `weight_gradients` then batches the
+gradients with respect to such factors, as a GRU that resets its state before the matmul has them.
 """
 
 from __future__ import annotations
@@ -30,15 +33,16 @@ from typing import Any
 import jax
 from jax import lax
 
+from tf2jax_lite.jaxprs.evaluate import evaluate_equations
 from tf2jax_lite.jaxprs.walk import size
 from tf2jax_lite.loops.batch_steps import batch_equations
 from tf2jax_lite.loops.body import Body, variables
 from tf2jax_lite.xla_cpu import cost_model
 
-from .loop_invariants import is_batchable, live_equations
+from .loop_invariants import invariant_variables, is_batchable, live_equations
 
 
-def run(body: Body) -> Body:
+def hoist_matmuls(body: Body) -> Body:
     """Make matmuls of inputs before the loop; remove dead equations and inputs.
 
     Their results become inputs.
@@ -78,3 +82,17 @@ def _has_few_rows(eqn: Any, varying: set[Any]) -> bool:
     is_cpu = jax.default_backend() == "cpu"
     limit = cost_model.MAX_BATCHED_MATMUL_ROWS_CPU if is_cpu else cost_model.MAX_BATCHED_MATMUL_ROWS
     return not any(batch) and rows <= limit
+
+
+def hoist_factors(body: Body) -> Body:
+    """Compute invariant factors of matmuls before the loop; they become constants."""
+    invariant = invariant_variables(body.eqns, body.constants)
+    factors = [v for e in body.eqns if e.primitive is lax.dot_general_p for v in variables(e.invars)]
+    hoisted = dict.fromkeys(v for v in factors if v in invariant and v not in body.constants)
+    if not hoisted:
+        return body
+    values = dict(body.constants)
+    evaluate_equations(live_equations([e for e in body.eqns if not e.effects], hoisted), values)
+    left = [e for e in body.eqns if hoisted.keys().isdisjoint(e.outvars)]
+    constants = {**body.constants, **{v: values[v] for v in hoisted}}
+    return dataclasses.replace(body, eqns=live_equations(left, body.results), constants=constants)
