@@ -28,12 +28,11 @@ from tf2jax_lite.support.text import size_text
 from . import codegen, interface_json
 from .atomic_dir import new_directory
 from .jax_function import JaxFunction, jax_function
-from .metadata import FORMAT, FORMAT_VERSION, hashed_files, write_metadata
+from .metadata import FORMAT, FORMAT_VERSION, find_stacks, hashed_files, write_metadata
 from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
 from .predictions import prediction_kinds
 from .source_function import from_source, returns_all, run_source
 from .stablehlo_module import serialize
-from .stacks_metadata import find_stacks
 from .stage import InputSpec, Staged, argument_names, stage
 from .symbolic_dims import stage_symbolic, with_offset
 

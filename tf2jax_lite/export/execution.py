@@ -21,9 +21,8 @@ from . import program_cache
 from .hub import local_artifact
 from .load import load
 from .loaded_function import LoadedFunction
-from .metadata import checked_hashes, read_metadata
+from .metadata import checked_hashes, read_metadata, read_stacks
 from .reader import call_with_arrays, fitting_arrays, module_file, read_params, read_signature
-from .stacks_metadata import read_stacks
 
 
 def run_artifact(
