@@ -10,11 +10,10 @@ import safetensors.numpy
 from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
+from tests.artifacts.conftest import FEATURES, make_examples
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.finetuning import finetune_artifact, load_adapters, replace_head
-
-from .conftest import FEATURES, make_examples
 
 CLASSES = 5
 RNG = np.random.default_rng(7)
