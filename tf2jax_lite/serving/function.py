@@ -15,8 +15,9 @@ from tf2jax_lite.calling.structures import OutputRef
 from tf2jax_lite.export import program_cache
 from tf2jax_lite.export.dimension_syntax import dimension_names, evaluated
 from tf2jax_lite.export.execution import compile_function, errors_of_xla
-from tf2jax_lite.export.load import fitting_arrays, flat_results, load
+from tf2jax_lite.export.load import load
 from tf2jax_lite.export.metadata import named_signature, read_metadata
+from tf2jax_lite.export.reader import fitting_arrays, flat_results
 from tf2jax_lite.support.errors import InputError
 
 Arrays = Mapping[str, np.ndarray]
