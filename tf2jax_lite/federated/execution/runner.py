@@ -168,7 +168,7 @@ def run_eagerly(
             name, index = cohort.name(client.index), jnp.int32(client.index)
             result = _one(work, context, name, client, client_key(context, index))
             if total is None:
-                total = zero_accumulator(aggregator, context.aggregator, len(cohort), result)
+                total = zero_accumulator(aggregator, context.aggregator, cohort.capacity, result)
             with client_stage(name, "aggregation", result=result):
                 total, outcome = fold_one(aggregator, context, total, result, True, index)
             outputs[client.index] = jax.device_get(outcome)
@@ -275,7 +275,7 @@ class CohortRunner:
         outcomes: dict[int, Outcome] = {}
         if first is None:  # no client has data: the metrics are not known
             nothing = ClientResult((), 0.0, [], {})
-            total = zero_accumulator(self.aggregator, context.aggregator, len(cohort), nothing)
+            total = zero_accumulator(self.aggregator, context.aggregator, cohort.capacity, nothing)
         elif self.execution == "debug":
             total, outcomes = run_eagerly(
                 self._given, self.aggregator, context, cohort, itertools.chain([first], prepared)
