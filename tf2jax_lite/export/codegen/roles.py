@@ -1,4 +1,4 @@
-"""Name values for their role: by the layer that they are the result of, or by the idiom that they belong to.
+"""Name values for their role: by their layer, or by the idiom that they belong to.
 
 Names of TensorFlow's ops are no roles; other names of nodes, which the model's author has chosen, stay.
 """
@@ -45,7 +45,7 @@ _LONGEST = 24  # characters of a layer's name that values have
 
 
 def name_roles(block: Block) -> None:
-    """Set hints for the names of a function's values, and of those of its inner functions."""
+    """Set hints for names of values in a function and in its inner functions."""
     users: dict[int, list[Equation]] = {}
     for step in block.steps:
         for item in (*step.inputs, *step.captured()):
@@ -74,7 +74,7 @@ def _is_op(hint: str) -> bool:
 
 
 def _layers(block: Block, users: Mapping[int, Any]) -> dict[int, str]:
-    """Return the layers' results: value to the name of the outermost scope whose last result it is."""
+    """Return each layer's last result with the name of its outermost scope."""
     last: dict[tuple[str, ...], tuple[int, int]] = {}
     for step in block.steps:
         for value in step.outputs:

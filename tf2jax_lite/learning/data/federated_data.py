@@ -448,7 +448,8 @@ class UniformGetClientSampler(ClientSampler):
 class PoissonSampler(ClientSampler):
     """Draws each client by its own coin.
 
-    Accounting of differential privacy assumes this. A cohort's size varies, and it may be empty. The seed has to be secret for privacy.
+    Accounting of differential privacy assumes this. A cohort's size varies, and it may be empty. The seed has to be
+    secret for privacy.
 
     Args:
       federated_data: the clients.
