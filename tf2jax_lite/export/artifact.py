@@ -151,17 +151,10 @@ def export_functions(
         size = size_text(sum(v.nbytes for v in arrays.values()))
         progress(f"write params ({size})")
         placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, folder, shard_bytes=shard_bytes)
-        metadata = {
-            **_format(),
-            "source": None if problems else _SOURCE,
-            "framework": chosen.framework,
-            "signatures": signatures,
-            "params": {name: {**info, "file": placed[name]} for name, info in described.items()},
-            "stacked": stacks,
-            "options": dict(options or {}),
-            "warnings": warnings,
-            "files": hashed_files(folder),
-        }
+        files = {"source": None if problems else _SOURCE, "files": hashed_files(folder)}
+        held_params = {name: {**info, "file": placed[name]} for name, info in described.items()}
+        facts = {"framework": chosen.framework, "signatures": signatures, "params": held_params, "stacked": stacks}
+        metadata = {**_format(), **files, **facts, "options": dict(options or {}), "warnings": warnings}
         if chosen.checkpoint:
             progress(f"write checkpoint ({size})")
             write_checkpoint(arrays, folder / "checkpoint")
