@@ -33,7 +33,15 @@ class Shaded(FinetuneOptions):
 
 @takes(Shaded)
 def paint(page, **options):
-    """Paint a page."""
+    """Paint a page.
+
+    Args:
+      page: the page.
+      **options: of `Shaded`.
+
+    Returns:
+      The page.
+    """
     return Shaded(**options)
 
 
