@@ -101,12 +101,12 @@ def _row(tree: PyTree, index: int) -> PyTree:
 
 
 def _forms(tree: PyTree) -> Any:
-    """Return what two trees have in common that can be stacked."""
+    """Return structure, shapes and dtypes, which trees to be stacked share."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, tuple((np.shape(leaf), np.dtype(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
 
 
-def _stacked(work: ClientWork, fold: Callable[..., tuple[Any, Outcome]], most: int, devices: int = 1) -> Any:
+def _stacked(work: ClientWork, fold: Callable[..., Outcome], most: int, devices: int = 1) -> Any:
     """Return the backend that runs chunks of clients.
 
     Clients share a chunk if their batches have equal shapes. Those without such batches run alone.
