@@ -79,7 +79,7 @@ def test_masks_raise_unless_labels_say_it(tmp_path):
 @pytest.mark.full
 def test_added_losses_need_the_training_mode(tmp_path):
     artifact = written(dense(keras, kernel_regularizer="l2"), tmp_path, train=False)
-    with pytest.raises(InputError, match=r"adds losses .*convert with --train"):
+    with pytest.raises(InputError, match=r"adds losses .*tf2jax-lite convert --train"):
         tuned(artifact, tmp_path / "tuned")
 
 

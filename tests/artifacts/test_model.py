@@ -80,10 +80,10 @@ def test_losses_of_users_see_further_arrays():
 
 @pytest.mark.full
 def test_classes_are_those_of_the_model(artifact):
-    subject = trainable_model(artifact, ModelOptions(loss=SPARSE), sample=make_examples(4, 0))
+    subject = trainable_model(artifact, ModelOptions(loss=SPARSE, from_logits=True), sample=make_examples(4, 0))
     assert subject.classes == {"y": 3}
     with pytest.raises(InputError, match=r"no param's name has 'hiden'; there are \["):
-        trainable_model(artifact, ModelOptions(loss=SPARSE, freeze=["hiden"]))
+        trainable_model(artifact, ModelOptions(loss=SPARSE, from_logits=True, freeze=["hiden"]))
 
 
 @pytest.mark.default_cases("change2-1000000000000.0-lower the learning rate")

@@ -143,7 +143,7 @@ def test_artifacts_train_in_bfloat16(artifact, tmp_path):
     exact = finetune_artifact(artifact, train, tmp_path / "exact", **options)
     mixed = finetune_artifact(artifact, train, tmp_path / "mixed", **options, precision="bf16")
     assert mixed.history.records[1]["loss"] == pytest.approx(exact.history.records[1]["loss"], rel=0.05)
-    with pytest.raises(InputError, match="--backend source"):
+    with pytest.raises(InputError, match="backend='source'"):
         finetune_artifact(artifact, train, tmp_path / "x", **options, remat=True)
 
 

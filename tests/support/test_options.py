@@ -33,15 +33,7 @@ class Shaded(FinetuneOptions):
 
 @takes(Shaded)
 def paint(page, **options):
-    """Paint a page.
-
-    Args:
-      page: the page.
-      **options: of `Shaded`.
-
-    Returns:
-      The page.
-    """
+    """Paint a page."""
     return Shaded(**options)
 
 
@@ -96,7 +88,7 @@ def test_new_option_is_in_the_shell_and_its_files(command, tmp_path):
 
 
 def test_new_option_is_on_the_reference_pages(command, monkeypatch):
-    """The pages of the command line and of the API are made of the command and the docstring."""
+    """The pages are made of the command and the docstring."""
     monkeypatch.syspath_prepend(DOCS / "_ext")
     reference_pages = importlib.import_module("reference_pages")
     draw = typer.main.get_command(shell.app)

@@ -56,6 +56,9 @@ def finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
                 "files": report.export.files,
                 "from_logits": report.from_logits,
                 "signatures": list(report.signatures),
+                **(
+                    {} if report.trainable is None else {"trainable": report.trainable, "parameters": report.parameters}
+                ),
                 "history": history.records,
             }
         )

@@ -101,6 +101,9 @@ def finetune(
             eval_examples=held_out,
             report=bar.on_record,
             callbacks=watching,
+            progress=(lambda line: None)
+            if quiet or as_json
+            else (lambda line: console.print(line, highlight=False, soft_wrap=True)),
             extra={"finetune.toml": options_text(context)},
             **vars(options),
         )

@@ -221,7 +221,7 @@ class CheckpointFile(CheckpointStore):
                 self._writer.shutdown()
 
     def restore(self, template: Any) -> Checkpoint:
-        """See `CheckpointStore.restore`; arrays on a mesh get the shardings of the template's."""
+        """See `CheckpointStore.restore`; arrays on a mesh get the template's shardings."""
         files = self._newest()[1]
         if not files:
             raise CheckpointError(f"{self._name()}: there is no checkpoint")

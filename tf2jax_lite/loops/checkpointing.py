@@ -64,7 +64,7 @@ class _Forwards:
         return self._loop.body(self.constants, state)
 
     def keep(self, kept: list[Any], state: Sequence[Any], index: Any, distance: Any) -> list[Any]:
-        """Return the buffers with the carry before iteration ``index``, if it is to be saved."""
+        """Return the buffers with the carry before iteration ``index``, if saved."""
         at = jnp.where(index % distance == 0, index // distance, self.slots)
         return [lax.dynamic_update_index_in_dim(b, v, at, 0) for b, v in zip(kept, state, strict=True)]
 
@@ -112,13 +112,8 @@ def pullback(
     """Return the cotangents of a loop's operands.
 
     Args:
-      run: runs loops.
-      loop: the condition and body.
       results: the indices of the carried arrays that have cotangents at the end.
-      linear: the positions of the operands whose cotangents are returned.
       max_trips: an upper bound of the trip count; None if unknown.
-      operands: those of the loop.
-      cotangents: those of the results.
 
     Returns:
       For each position in ``linear`` an array of the operand's shape and dtype.

@@ -206,7 +206,7 @@ def _traced_once(work: ClientWork) -> Callable[..., tuple[PyTree, PyTree]]:
 def _settled(
     step: Callable[..., tuple[PyTree, PyTree]], context: Context, carry: PyTree, batch: PyTree
 ) -> tuple[PyTree, PyTree]:
-    """Return a carry in the shapes and dtypes that a step gives it, as loops need, and the shapes of a step's result.
+    """Return a carry in the types that a step gives it, and a step's result types.
 
     A statistic of no examples may be a scalar where those of examples have a value for each position of a sequence; a
     Python number becomes an array.
