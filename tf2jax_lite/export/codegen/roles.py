@@ -33,6 +33,7 @@ _OPS = frozenset(
 _RESULTS = {
     "_lstm_cell": ("hidden", "cell"),
     "_gru_cell": ("hidden",),
+    "_attention": ("attended",),
     "jax.nn.softmax": ("probabilities",),
     "jnp.mean": ("mean",),
     "jnp.var": ("variance",),
@@ -83,7 +84,7 @@ def _layers(block: Block, users: Mapping[int, Any]) -> dict[int, str]:
                 last[step.path[: depth + 1]] = id(value), depth
     found: dict[int, str] = {}
     for path, (value, _) in sorted(last.items(), key=lambda item: -len(item[0])):
-        if len(path[-1]) <= _LONGEST:
+        if len(path[-1]) <= _LONGEST and not _is_op(path[-1]):
             found[value] = path[-1]
     return found
 

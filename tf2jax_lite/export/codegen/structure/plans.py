@@ -130,6 +130,8 @@ _KINDS = {
     "_conv_transpose(": "transposed_conv",
     "_depthwise_conv(": "depthwise",
     "_layer_norm(": "norm",
+    "_normalize_rows(": "norm",
+    "_normalize(": "norm",
     "_conv(": "convolution",
     "jnp.einsum(": "projection",
     " @ ": "dense",
