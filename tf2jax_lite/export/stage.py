@@ -237,7 +237,7 @@ def _arrays(specs: Sequence[InputSpec], constraints: Sequence[Constraint]) -> li
 
 @functools.cache
 def _scope(constraints: tuple[str, ...]) -> jax.export.SymbolicScope:
-    """Return one scope for equal constraints, so that sizes of several functions compare."""
+    """Return one scope for equal constraints, so that sizes are comparable."""
     return jax.export.SymbolicScope(constraints)
 
 

@@ -1,4 +1,4 @@
-"""Make hyperparameters that all calls of a helper share the defaults of its parameters."""
+"""Write hyperparameters that all calls of a helper share as its defaults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STEPS = {"batch_norm": "_batch_norm", "jax_dropout": "_dropout"}
 
 
 def share(blocks: Sequence[Block]) -> dict[str, dict[str, str]]:
-    """Remove hyperparameters from calls where all calls of a helper agree; return them.
+    """Return hyperparameters that all calls of a helper share, and remove them.
 
     Args:
       blocks: whole functions; changed in place.
@@ -66,7 +66,12 @@ _SCALES = {"mul": ("*", -0.5), "div": ("/", 0.5)}
 
 
 def _scale(step: Equation | None, *sized: Any) -> None:
-    """Write a product with a power of the last axis's size, of the operand or of another value."""
+    """Write a product with a power of the last axis's size.
+
+    Args:
+      step: the product.
+      *sized: the value whose axis it is, if not the operand.
+    """
     if step is None or step.name not in _SCALES or len(step.inputs) != 2:
         return
     x, factor = step.inputs if not isinstance(step.inputs[0], Literal) or step.name == "div" else step.inputs[::-1]

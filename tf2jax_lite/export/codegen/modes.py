@@ -22,7 +22,7 @@ from .norms import has_updates
 
 
 def merge_modes(entries: Sequence[Entry], rules: Mapping[str, Any]) -> list[Entry]:
-    """Return functions, with pairs that differ in training mode alone as one with two callers.
+    """Return functions, with pairs that differ in training mode alone as one.
 
     Args:
       entries: the functions, with idioms.

@@ -31,7 +31,7 @@ _ROWS = "_normalize_rows"
 
 @dataclasses.dataclass
 class _Normalization:
-    """Operands of ``(x - mean) / sqrt(variance + epsilon)``, scaled and shifted by some weights."""
+    """Operands of ``(x - mean) / sqrt(variance + epsilon)``, scaled and shifted."""
 
     x: Item
     mean: Item
@@ -41,7 +41,7 @@ class _Normalization:
 
 
 def write_batch_norms(entry: Entry, names: Collection[str], rules: Mapping[str, Any]) -> None:
-    """Replace normalizations by params of one layer, and those of a batch that update its moving statistics.
+    """Write batch normalizations, and updates of moving statistics by them.
 
     Args:
       entry: a function after its idioms are written; changed in place.
@@ -83,7 +83,7 @@ def write_batch_norms(entry: Entry, names: Collection[str], rules: Mapping[str, 
 
 
 def _scope(given: Mapping[str, str | None], names: Collection[str]) -> tuple[str, ...] | None:
-    """Return the path of the layer whose params have the given roles, None if they are not one layer's."""
+    """Return the path of the layer that has all params of some roles, or None."""
     paths = {role: param_path(name, names) for role, name in given.items() if name is not None}
     scopes = {path[:-1] for path in paths.values()}
     if len(paths) < len(given) or len(scopes) != 1 or any(path[-1] != role for role, path in paths.items()):
@@ -94,7 +94,7 @@ def _scope(given: Mapping[str, str | None], names: Collection[str]) -> tuple[str
 
 
 def _averages(entry: Entry, graph: Graph, variables: Mapping[int, str]) -> dict[int, tuple[str, float]]:
-    """Return the values of which variables are moving averages: the variable, and the factor of its former value."""
+    """Return values of moving averages: the variable, and its former value's factor."""
     found: dict[int, tuple[str, float]] = {}
     read = [id(v) for v in entry.block.used()]
     for name, index in entry.updates.items():
@@ -157,7 +157,7 @@ def _is_of_batch(graph: Graph, found: _Normalization, rules: Mapping[str, Any]) 
 
 
 def _moments(x: Any) -> Any:
-    """Compute the mean and variance of channels as `tf.nn.moments` does; the mean in the variance has no derivative."""
+    """Compute the mean and variance of channels as `tf.nn.moments` does."""
     axes = tuple(range(x.ndim - 1))
     mean = jnp.mean(x, axis=axes, keepdims=True)
     squares = jnp.square(x - lax.stop_gradient(mean))
@@ -165,7 +165,7 @@ def _moments(x: Any) -> Any:
 
 
 def write_layer_norms(blocks: Mapping[str, tuple[Block, Sequence[str]]], names: Collection[str]) -> None:
-    """Pass layers to normalizations of the last axis, if each of these has the params of one.
+    """Pass layers to normalizations of the last axis, if each has a layer's params.
 
     Args:
       blocks: name of a function to its block and the names of the variables that it takes.

@@ -1,6 +1,7 @@
-"""Name values for their role: by the layer that they are the result of, or by the idiom that they belong to.
+"""Name values for their role.
 
-Names of TensorFlow's ops are no roles; other names of nodes, which the model's author has chosen, stay.
+The role is that of the layer that they are the result of, or that of the idiom that they belong to. Names of TensorFlow's
+ops are no roles; other names of nodes, which the model's author has chosen, stay.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _LONGEST = 24  # characters of a layer's name that values have
 
 
 def name_roles(block: Block) -> None:
-    """Set hints for the names of a function's values, and of those of its inner functions."""
+    """Set hints for the names of values, also in inner functions."""
     users: dict[int, list[Equation]] = {}
     for step in block.steps:
         for item in (*step.inputs, *step.captured()):
@@ -75,7 +76,7 @@ def _is_op(hint: str) -> bool:
 
 
 def _layers(block: Block, users: Mapping[int, Any]) -> dict[int, str]:
-    """Return the layers' results: value to the name of the outermost scope whose last result it is."""
+    """Return the names of layers' results: of the outermost scope that each ends."""
     last: dict[tuple[str, ...], tuple[int, int]] = {}
     for step in block.steps:
         for value in step.outputs:

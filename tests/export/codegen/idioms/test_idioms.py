@@ -297,6 +297,11 @@ SYMBOLIC = {
         [dims("t", "t")],
         ["tri", "select_n"],
     ),
+    "triangle_of_indices": (
+        lambda x: jnp.where(jnp.arange(x.shape[0])[:, None] >= jnp.arange(x.shape[0]), x, 0),
+        [dims("t", "t")],
+        ["tri", "select_n"],
+    ),
     "triangle_of_a_batch": (
         lambda x: jnp.where(positions(x[None], 1) >= positions(x[None], 2), x, 0),
         [dims("b", "t")],

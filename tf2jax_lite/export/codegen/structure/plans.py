@@ -114,7 +114,7 @@ def role(scope: str) -> str:
 
 
 def common_role(scopes: Sequence[str], default: str = "") -> str:
-    """Return the common last words of scopes' roles, else the default or the role of the first."""
+    """Return the last words that scopes' roles share, else a default or the first."""
     words = [role(scope).split("_") for scope in dict.fromkeys(scopes)]
     shared = 0
     while all(len(w) > shared and w[-1 - shared] == words[0][-1 - shared] for w in words):
