@@ -25,7 +25,7 @@ from .idioms.shapes import aval, new, scalar_literal
 
 STEP = "batch_norm"
 _STATISTICS = ("moving_mean", "moving_variance")
-_WEIGHTS = ("gamma", "beta")
+_WEIGHTS: tuple[str, ...] = ("gamma", "beta")
 _ROWS = "_normalize_rows"
 
 
