@@ -1,7 +1,7 @@
 """Name values for their role.
 
-The role is that of the layer that they are the result of, or that of the idiom that they belong to. TensorFlow's names of
-ops are no roles; other names of nodes, which the model's author has chosen, stay.
+The role is that of the layer that they are the result of, or that of the idiom that they belong to. Names that
+TensorFlow gives ops are no roles; other names of nodes, which the model's author has chosen, stay.
 """
 
 from __future__ import annotations
