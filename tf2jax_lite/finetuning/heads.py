@@ -176,7 +176,7 @@ class _Search:
                 elif now.shape == (*found.shape[:-1], probe):
                     size = old if classes is None else classes
                     new = {name: _with_size(self.structs[name].shape, axis, size) for name, axis in axes.items()}
-                    return {name: new.get(name, self.structs[name].shape) for name in group}
+                    return {name: new[name] if name in new else self.structs[name].shape for name in group}
         listed = ", ".join(sorted({_scope(name) for group in groups for name in group})) or "no params"
         raise InputError(
             f"the last layer of the {old} classes is not found among {listed}{reason}. Name the scope of its params "
