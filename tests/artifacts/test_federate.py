@@ -138,7 +138,8 @@ def test_a_private_artifact_has_only_covered_values(artifact, files, tmp_path):
         **{**OPTIONS, "rounds": 2},
         algorithm="unweighted_fed_avg",
         aggregator="dp",
-        noise_multiplier=0.5,
+        target_epsilon=20.0,
+        sampling="poisson",
         clip_norm=1.0,
         train_signature="serving_default",  # the training mode changes statistics, which are not private
         seed=271828,
@@ -147,7 +148,7 @@ def test_a_private_artifact_has_only_covered_values(artifact, files, tmp_path):
         checkpoint_dir=tmp_path / "checkpoints",
     )
     training = json.loads((tmp_path / "out" / "metadata.json").read_text())["options"]["training"][-1]
-    assert "seed" not in training and training["privacy"]["noise_multiplier"] == 0.5
+    assert "seed" not in training and 0 < training["privacy"]["epsilon"] <= 20 < training["privacy"]["epsilon"] + 0.1
     history = [json.loads(line) for line in (tmp_path / "out" / "history.jsonl").read_text().splitlines()]
     names = {name for record in [*history, *reported, training["result"]] for name in record}
     covered = {"aggregator/clipping_norm", "aggregator/noise_stddev", "finalizer/update_norm"}
@@ -221,17 +222,19 @@ def test_server_optimizers_of_the_shell_are_the_papers(name, options, expected):
 
 
 @pytest.mark.default_cases(
-    "change11-InputError-no server optimizer",
-    "change22-InputError-noise_multiplier .* of at least 0",
-    "change23-InputError-noise_multiplier .* of at least 0",
-    "change29-InputError-bound",
-    "change32-InputError-rounds is an integer of at least 0",
+    "change13-InputError-no server optimizer",
+    "change24-InputError-noise_multiplier .* of at least 0",
+    "change25-InputError-noise_multiplier .* of at least 0",
+    "change31-InputError-bound",
+    "change34-InputError-rounds is an integer of at least 0",
 )
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
         ({"algorithm": "gossip"}, InputError, "no algorithm"),
         ({"aggregator": "mode"}, InputError, "no aggregator"),
+        ({"target_epsilon": 1.0}, InputError, "target_epsilon goes with the aggregator dp"),
+        ({"sampling": "all"}, InputError, "sampling is one of fixed_size, poisson"),
         ({"seed": 2**63}, InputError, "seed is an integer"),
         ({"client_optimizer": ""}, InputError, "no optimizer ''"),
         ({"server_optimizer": ""}, InputError, "no optimizer ''"),

@@ -33,15 +33,7 @@ class Shaded(FinetuneOptions):
 
 @takes(Shaded)
 def paint(page, **options):
-    """Paint a page.
-
-    Args:
-      page: the page.
-      **options: of `Shaded`.
-
-    Returns:
-      The page.
-    """
+    """Paint a page."""
     return Shaded(**options)
 
 

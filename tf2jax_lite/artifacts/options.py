@@ -146,6 +146,12 @@ class FederateOptions(ModelOptions):
     )
     rounds: int = option(1, "Number of rounds.", least=0, shell_default=100)
     clients_per_round: int = option(10, "Size of a cohort.", least=1, panel=_CLIENTS)
+    sampling: str = option(
+        "fixed_size",
+        "fixed_size, or poisson: each client takes part by its own coin, and cohorts vary in size.",
+        identity="given",
+        panel=_CLIENTS,
+    )
     batch_size: int = option(20, "Examples in a client's step.", least=1, identity="always", panel=_CLIENTS)
     client_epochs: int = option(
         1, "A client's passes over its data in a round.", least=1, identity="always", panel=_CLIENTS
@@ -190,6 +196,13 @@ class FederateOptions(ModelOptions):
     )
     noise_multiplier: float | None = option(
         None, "Of dp: noise in clipping norms.", least=0, identity="always", panel=_AGGREGATION
+    )
+    target_epsilon: float | None = option(
+        None,
+        "Of dp, instead of a noise multiplier: the epsilon of all rounds (extra: dp).",
+        above=0,
+        identity="given",
+        panel=_AGGREGATION,
     )
     clip_norm: float | None = option(
         None, "Scale clients' updates down to this norm.", identity="always", panel=_AGGREGATION

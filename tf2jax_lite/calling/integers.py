@@ -28,9 +28,7 @@ def check_integers(arrays: Mapping[str, Any], where: str, error: type[Tf2JaxErro
             )
 
 
-def fit_integers(
-    array: np.ndarray, dtype: Any, name: str, declared: Any = None, error: type[Tf2JaxError] = InputError
-) -> np.ndarray:
+def fit_integers(array: np.ndarray, dtype: Any, name: str, declared: Any = None) -> np.ndarray:
     """Return integers in another integer dtype, which must hold their values.
 
     Args:
@@ -40,7 +38,7 @@ def fit_integers(
     if not np.can_cast(array.dtype, found.dtype) and not np.array_equal(found, array):
         cause = f", which {declared} becomes without JAX_ENABLE_X64=1, here and at conversion"
         cause = cause if declared is not None and found.dtype != declared else ""
-        raise error(f"{name} has values from {array.min()} to {array.max()}, too large for {found.dtype}{cause}")
+        raise InputError(f"{name} has values from {array.min()} to {array.max()}, too large for {found.dtype}{cause}")
     return found
 
 

@@ -28,12 +28,11 @@ from tf2jax_lite.support.text import size_text
 from . import codegen, interface_json
 from .atomic_dir import new_directory
 from .jax_function import JaxFunction, jax_function
-from .metadata import FORMAT, FORMAT_VERSION, hashed_files, write_metadata
+from .metadata import FORMAT, FORMAT_VERSION, find_stacks, hashed_files, write_metadata
 from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
 from .predictions import prediction_kinds
 from .source_function import from_source, returns_all, run_source
 from .stablehlo_module import serialize
-from .stacks_metadata import find_stacks
 from .stage import InputSpec, Staged, argument_names, stage
 from .symbolic_dims import stage_symbolic, with_offset
 from .weight_only import WeightOnly, check_weights, stored_weights
@@ -154,17 +153,10 @@ def export_functions(
         size = size_text(sum(v.nbytes for v in arrays.values()))
         progress(f"write params ({size})")
         placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, folder, shard_bytes=shard_bytes)
-        metadata = {
-            **_format(),
-            "source": None if problems else _SOURCE,
-            "framework": chosen.framework,
-            "signatures": signatures,
-            "params": {name: {**info, "file": placed[name]} for name, info in described.items()},
-            "stacked": stacks,
-            "options": {**(options or {}), **weights},
-            "warnings": warnings,
-            "files": hashed_files(folder),
-        }
+        files = {"source": None if problems else _SOURCE, "files": hashed_files(folder)}
+        held_params = {name: {**info, "file": placed[name]} for name, info in described.items()}
+        facts = {"framework": chosen.framework, "signatures": signatures, "params": held_params, "stacked": stacks}
+        metadata = {**_format(), **files, **facts, "options": {**(options or {}), **weights}, "warnings": warnings}
         if chosen.checkpoint:
             progress(f"write checkpoint ({size})")
             write_checkpoint(arrays, folder / "checkpoint")

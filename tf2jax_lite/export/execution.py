@@ -21,9 +21,8 @@ from . import program_cache
 from .hub import local_artifact
 from .load import load
 from .loaded_function import LoadedFunction
-from .metadata import checked_hashes, read_metadata
+from .metadata import checked_hashes, read_metadata, read_stacks
 from .reader import call_with_arrays, fitting_arrays, module_file, read_params, read_signature
-from .stacks_metadata import read_stacks
 
 
 def run_artifact(
@@ -89,11 +88,7 @@ def _key(seed: int, needed: bool) -> Any:
 
 
 def compile_function(fn: LoadedFunction, params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any) -> Any:
-    """Return ``(params, arrays, rng) -> results``, compiled for the arrays' shapes.
-
-    Raises:
-      LimitError: it needs more memory than available.
-    """
+    """Return the compiled function if the memory suffices, which XLA does not check."""
 
     def results(params: Any, arrays: Any, rng: Any) -> Any:
         return call_with_arrays(fn, params, arrays, rng)[0]

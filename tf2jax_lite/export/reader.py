@@ -39,10 +39,9 @@ from .dimension_syntax import MULTIPLE
 from .hub import local_artifact
 from .interface_json import decode, decode_interface
 from .loaded_function import LoadedFunction
-from .metadata import artifact_file, checked_hashes, named_signature, read_metadata
+from .metadata import artifact_file, checked_hashes, named_signature, read_metadata, read_stacks
 from .params_file import as_complex, read_tensors
 from .predictions import LOGITS, PROBABILITIES, UNKNOWN
-from .stacks_metadata import read_stacks
 
 _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tf2jax_lite.dynamic_shapes.dim_expr import Constraint, linear_terms
-from tf2jax_lite.lowering.interpreter.diagnostics import SYMBOLIC_SHAPES
+from tf2jax_lite.dynamic_shapes.dim_expr import Constraint, factors_in, linear_terms
+from tf2jax_lite.jaxprs.compat import inconclusive_comparison
 from tf2jax_lite.pipeline.converted_function import ConvertedFunction
 from tf2jax_lite.support.errors import ExportError, LoweringError
 
@@ -207,8 +206,8 @@ def _solutions(error: Exception, names: Sequence[str], known: Sequence[str]) -> 
     """Return dimensions as sums of others that make the shapes in an error equal."""
     # The candidates are for one axis, for two, and so on. ``(d1 - 1, 5)`` and ``(b, 5)`` make ``d1`` equal to ``b+1``:
     # row splits beside a batch.
-    axes: list[list[Any]] = [
-        [size for part in axis if any(size := linear(part) or {}) and size.keys() <= {"", *known}]
+    axes = [
+        [size for dim in axis if any(size := linear_terms(dim) or {}) and size.keys() <= {"", *known}]
         for axis in _axes(error)
     ]
     equations = [[(axis[0], size) for size in axis[1:]] for axis in axes if len(axis) > 1]
@@ -240,22 +239,22 @@ def _solved(equations: Sequence[tuple[Linear, Linear]], names: Sequence[str]) ->
 
 def _equalities(error: Exception, named: Sequence[str], *, guess: bool) -> list[list[set[str]]]:
     """Return candidate partitions of an error's names, fewest equalities first."""
-    # With ``guess``: each pair. Then the names on one axis of the shapes in the error (aligned at the last axis), the
-    # names on all axes, and with ``guess`` all names.
-    axes = [{*axis} & {*named} for axis in _axes(error)]
+    # The names on one axis of the shapes in the error (aligned at the last axis), the names on all axes, and with
+    # ``guess`` all names. Each pair comes before with ``guess``, else last: axes meet that are not aligned.
+    axes = [{*_dims(axis)} & {*named} for axis in _axes(error)]
     axes = [axis for axis in axes if len(axis) > 1]
-    candidates = [[{*pair}] for pair in itertools.combinations(named, 2)] if guess else []
-    candidates += [*([axis] for axis in axes), _disjoint(axes)]
-    if guess and len(named) > 1:
-        candidates.append([{*named}])
+    pairs = [[{*pair}] for pair in itertools.combinations(named, 2)]
+    candidates = [*([axis] for axis in axes), _disjoint(axes)]
+    candidates = [*pairs, *candidates, [{*named}]] if guess else [*candidates, *pairs]
     return [sets for i, sets in enumerate(candidates) if sets and sets not in candidates[:i]]
 
 
-def _axes(error: Exception) -> list[list[str]]:
+def _axes(error: Exception) -> list[list[Any]]:
     """Return the sizes on each axis of the shapes in an error, from the last axis."""
-    shapes = [[part.strip() for part in inner.split(",")] for inner in re.findall(r"\(([^()]*)\)", _text(error))]
-    backwards = [[part for part in reversed(shape) if part] for shape in shapes]
-    return [list(dict.fromkeys(filter(None, axis))) for axis in itertools.zip_longest(*backwards)]
+    backwards = [list(reversed(shape)) for shape in _shapes(error)]
+    return [
+        list(dict.fromkeys(size for size in axis if size is not None)) for axis in itertools.zip_longest(*backwards)
+    ]
 
 
 def _disjoint(sets: Sequence[set[str]]) -> list[set[str]]:
@@ -268,17 +267,22 @@ def _disjoint(sets: Sequence[set[str]]) -> list[set[str]]:
 
 
 def _named(error: Exception, names: Sequence[str]) -> list[str]:
-    """Return the names, of some, that occur in an error."""
-    return [name for name in dict.fromkeys(re.findall(r"\b[a-z][a-z0-9_]*\b", _text(error))) if name in names]
+    """Return the names, of some, that occur in the shapes of an error."""
+    return [name for name in _dims(size for shape in _shapes(error) for size in shape) if name in names]
 
 
-def _text(error: BaseException | None) -> str:
-    """Return the texts of an error of ours and of those that caused it."""
-    texts: list[str] = []
-    while isinstance(error, (LoweringError, ExportError)):
-        texts += [str(error).replace(SYMBOLIC_SHAPES, ""), *getattr(error, "__notes__", ())]
+def _dims(sizes: Iterable[Any]) -> list[str]:
+    return list(dict.fromkeys(name for size in sizes for name in factors_in(size) if isinstance(name, str)))
+
+
+def _shapes(error: BaseException | None) -> list[Sequence[Any]]:
+    """Return the shapes in an error of ours and in those that caused it."""
+    shapes: list[Sequence[Any]] = []
+    while error is not None:
+        met = inconclusive_comparison(error)
+        shapes += getattr(error, "shapes", ()) if met is None else [met[:1], met[1:]]
         error = error.__cause__
-    return "\n".join(texts)
+    return shapes
 
 
 def _failed_node(error: BaseException) -> Any:

@@ -15,10 +15,9 @@ from tf2jax_lite.support.errors import ExportError
 
 from .artifact import ExportReport
 from .atomic_dir import new_directory
-from .metadata import artifact_file, check_hashes, hashed_files, read_metadata, write_metadata
+from .metadata import artifact_file, check_hashes, hashed_files, read_metadata, read_stacks, write_metadata
 from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
 from .reader import read_params
-from .stacks_metadata import read_stacks
 
 
 def write_trained(

@@ -553,6 +553,7 @@ class Composition:
             rounds.set_model_weights,
             takes_client_ids=self.client_states is not None,
             guarantees=rounds.aggregation.guarantees,
+            mechanisms=rounds.aggregation.mechanisms + (self.survey.aggregator.mechanisms if self.survey else ()),
         )
 
 

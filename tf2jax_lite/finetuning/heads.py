@@ -175,8 +175,8 @@ class _Search:
                     reason = reason or f": {type(now).__name__}: {str(now).splitlines()[0][:200]}"
                 elif now.shape == (*found.shape[:-1], probe):
                     size = old if classes is None else classes
-                    new = {name: _with_size(self.structs[name].shape, axis, size) for name, axis in axes.items()}
-                    return {name: new[name] if name in new else self.structs[name].shape for name in group}
+                    shapes = {name: self.structs[name].shape for name in group}
+                    return shapes | {name: _with_size(shapes[name], axis, size) for name, axis in axes.items()}
         listed = ", ".join(sorted({_scope(name) for group in groups for name in group})) or "no params"
         raise InputError(
             f"the last layer of the {old} classes is not found among {listed}{reason}. Name the scope of its params "

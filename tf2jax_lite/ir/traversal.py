@@ -40,12 +40,6 @@ def constant_value(ref: TensorRef, nodes: Mapping[str, Node], through: Collectio
     return value if isinstance(value, np.ndarray) else None
 
 
-def constant_scalar(ref: TensorRef, nodes: Mapping[str, Node]) -> int | None:
-    """Return a constant integer or bool scalar's value; None for any other tensor."""
-    value = constant_value(ref, nodes)
-    return int(value) if value is not None and value.shape == () and value.dtype.kind in "biu" else None
-
-
 class Nodes:
     """The nodes of a function, as `tf2jax_lite.support.patterns.match` reads a graph."""
 

@@ -11,7 +11,7 @@ from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.ops.registry import known_ops
 
-from .loops import scan_layers_op, while_op
+from .loops import while_op
 from .op_lowerings import cond_ops, gradient_ops, variable_ops, xla_call_module
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "cond_ops",
     "gradient_ops",
     "known_ops",
-    "scan_layers_op",
     "variable_ops",
     "while_op",
     "xla_call_module",

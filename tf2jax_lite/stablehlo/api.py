@@ -20,8 +20,6 @@ from tf2jax_lite.support.errors import DtypeMismatchError, InputError, InvalidMo
 from tf2jax_lite.values.static import canonical
 
 from .interpreter import (  # noqa: F401
-    batch_norm,
-    collectives,
     control_flow,
     custom_calls,
     dot_conv_fft,

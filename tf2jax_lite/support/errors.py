@@ -203,7 +203,10 @@ class LoweringError(Tf2JaxError, ValueError):
 
     Attributes:
       path: names of the functions and call nodes that lead to it, outermost first.
+      shapes: the shapes that meet in it, and vectors of sizes that it reads; their dimensions may be symbolic.
     """
+
+    shapes: Sequence[Sequence[Any]] = ()
 
     def __init__(self, message: str, *, node: str = "", op: str = "", path: Sequence[str] = ()):
         Exception.__init__(self, message)  # not super(): one subclass also derives from an error of JAX

@@ -127,9 +127,12 @@ def table(
     return f"<details><summary>{len(rows)} {escaped(fold)}</summary>{found}</details>"
 
 
-def bars(values: Mapping[str, float], texts: Mapping[str, str], limit: int = 30) -> str:
-    """Return the first ``limit`` bars with their texts, and the number of others."""
-    drawn = list(values.items())[:limit]
+_MAX_BARS = 30
+
+
+def bars(values: Mapping[str, float], texts: Mapping[str, str]) -> str:
+    """Return the first bars with their texts, and the number of others."""
+    drawn = list(values.items())[:_MAX_BARS]
     largest = max((value for _, value in drawn), default=0.0) or 1.0
     rows = (
         f"<span>{escaped(name)}</span>"

@@ -3,9 +3,9 @@
 Entry: `verify`, which draws inputs, runs both sides and compares; `bisect` finds the node.
 
 Read in this order:
-  targets: one function on both sides, from any kind of model; tf1_session runs TF1 graphs.
+  targets: one function on both sides, from any kind of model, TF1 graphs by a session.
   index_ranges: the tables that integer inputs index.
-  runners, compare, gradients, random_outputs: calls of both sides, and comparisons of arrays and gradients.
+  runners, compare, gradients: calls of both sides, and comparisons of arrays and gradients.
   bisection, eager_ops: lockstep evaluation of the graph, node by node, with the Python line of each.
   float64_reference, roundoff_verdict: whether a difference is round-off.
   artifacts: a stored artifact beside TensorFlow.

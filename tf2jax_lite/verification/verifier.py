@@ -24,11 +24,10 @@ from tf2jax_lite.support.verification_options import VerificationOptions
 
 from .artifacts import Artifact
 from .bisection import bisect as bisect_target
-from .compare import OutputComparison, compare_arrays, failed
+from .compare import OutputComparison, compare_arrays, failed, random_results, varying_values
 from .gradients import compare_gradients
 from .index_ranges import Range, index_ranges
 from .node_data import reject_other_models, write_node_data
-from .random_outputs import random_results, varying_values
 from .report import write_report
 from .repro_script import write_repro
 from .results import CaseComparison, SignatureComparison, Verification

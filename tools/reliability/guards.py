@@ -26,15 +26,7 @@ SECONDS = 240
 
 @dataclasses.dataclass(frozen=True)
 class Guard:
-    """A check, and what would be missed without it.
-
-    Attributes:
-      against: the input that it rejects.
-      file: where it is.
-      there: its text there, which occurs once.
-      without: the text that takes its place.
-      test: the test's id for pytest.
-    """
+    """A check, and what would be missed without it."""
 
     against: str
     file: str
@@ -439,15 +431,7 @@ GUARDS = (
 
 
 def without(guard: Guard, tree: Path) -> bool:
-    """Return whether a guard's test fails, or ends the process, without it.
-
-    Args:
-      guard: which.
-      tree: a copy of the repository; it is as before afterwards.
-
-    Raises:
-      ValueError: the guard is not where it should be, or there is no such test.
-    """
+    """Return whether a guard's test fails, or ends the process, without it."""
     file = tree / guard.file
     text = file.read_text()
     if text.count(guard.there) != 1:

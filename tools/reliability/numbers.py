@@ -74,13 +74,11 @@ def _hash(values: Sequence[Any]) -> str:
 
 
 def _one(path: Path, inputs_path: Path) -> dict[str, Any]:
-    """Return hashes of jitted runs, and other ways' largest relative difference.
-
-    The differences are relative to the largest element.
-
-    ``tensorflow``: TensorFlow's results from the jitted ones; ``eager``, ``vmap``: the converted function's own;
-    ``float64``: both sides' errors against float64, and which is wrong.
-    """
+    """Return hashes of jitted runs, and other ways' largest relative difference."""
+    # The differences are relative to the largest element.
+    #
+    # ``tensorflow``: TensorFlow's results from the jitted ones; ``eager``, ``vmap``: the converted function's own;
+    # ``float64``: both sides' errors against float64, and which is wrong.
     import jax
     import numpy as np
 

@@ -76,7 +76,7 @@ def write_batch_norms(entry: Entry, names: Collection[str], rules: Mapping[str, 
         inputs = [found.x, Scope(aval((), np.dtype(np.float32)), path=scope), Literal(np.asarray(momentum is not None))]
         entry.block.steps[place] = new(STEP, params, inputs, step, step.outputs)
         if momentum is not None:
-            entry.in_place |= set(owners)
+            entry.in_place |= {name for name in owners if name}
     entry.drop_unused_results()
 
 
@@ -130,12 +130,12 @@ def _normalization(graph: Graph, step: Equation, rules: Mapping[str, Any]) -> _N
     kept = aval((*[1] * (len(x.shape) - 1), x.shape[-1]), x.dtype)
     for words in (("gamma",), ("beta",), ()):
         for mean in (vector, kept):
-            pattern = trace(
-                _normalized, [x, mean, *[vector] * (len(words) + 1)], {"words": words, "epsilon": epsilon}, rules
-            )
+            avals = [x, mean, vector, *[vector] * len(words)]
+            pattern = trace(_normalized, avals, {"words": words, "epsilon": epsilon}, rules)
             found = arguments_of(graph, step.outputs, pattern) if pattern is not None else None
             if found is not None:
-                return _Normalization(*found[:3], dict(zip(words, found[3:], strict=True)), epsilon)
+                given, middle, variance, *weights = found
+                return _Normalization(given, middle, variance, dict(zip(words, weights, strict=True)), epsilon)
     return None
 
 
@@ -157,7 +157,8 @@ def _is_of_batch(graph: Graph, found: _Normalization, rules: Mapping[str, Any]) 
 def _moments(x: Any) -> Any:
     """Compute channels' moments; the mean in the variance has no derivative.
 
-    `tf.nn.moments` computes them so."""
+    `tf.nn.moments` computes them so.
+    """
     axes = tuple(range(x.ndim - 1))
     mean = jnp.mean(x, axis=axes, keepdims=True)
     squares = jnp.square(x - lax.stop_gradient(mean))

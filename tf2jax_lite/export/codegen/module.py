@@ -30,13 +30,15 @@ from .entries import Entry, Result, leaves_of, nested_text, structure_text
 from .formatter import define, docstring, statement, tidy
 from .free_names import check_multiple, dimensions, roots
 from .functions import FunctionWriter
+from .hyperparameters import Shared, share, with_defaults, write_scales
 from .idioms.candidates import rewrite_all
 from .jax_random import draw_from_key
 from .modes import merge_modes
 from .names import RESERVED, Names
+from .roles import name_roles
 from .structure.calls import FUNCTIONS, Calls
 from .structure.items import Body, Function, Program
-from .structure.plans import Plan, common_role, leaves, plan, role
+from .structure.plans import KIND_DOCS, Plan, common_role, kind, leaves, plan, role
 from .structure.render import lay_out, nodes_of
 from .structure.scopes import structure
 from .structure.sequences import Header
@@ -51,6 +53,7 @@ _FORWARD_ONLY = (
 )
 _COPY = "    params = jax.tree.map(lambda array: array, params)  # new dicts, which layers update"
 _BOTH_MODES = "Return the model's results in inference mode, or in training mode."
+_LONGEST_DOC = 104  # characters of a docstring in one line
 _LISTED = 3  # arrays whose shapes docstrings say
 _TOO_DEEP = "loops and branches are nested deeper than Python can read"
 
@@ -101,9 +104,13 @@ def write_module(
                 write_without_training(entry.block)
             pass_constants(entry.block)
             stop_gradients_of_loops(entry.block)
+            write_scales(entry.block)
+            name_roles(entry.block)
+        shared = share([entry.block for entry in entries]) if writer is None else {}
         while True:  # until functions with derivative rules, which may call each other, get all sizes they need
             module = (writer or ModuleWriter)(entries, title, dict(given), shape_comments=shape_comments)
             module.program.scan_layers = scan_layers
+            module.hyperparameters = shared
             module.print_entries()
             if module.given == given:
                 break
@@ -150,6 +157,7 @@ class ModuleWriter:
         *,
         shape_comments: bool,
     ):
+        self.hyperparameters: Shared = {}
         self.entries = entries
         self.title = title
         self.shape_comments = shape_comments
@@ -188,7 +196,9 @@ class ModuleWriter:
             self._entry(printed)
         body = "\n\n\n".join("\n".join(tidy(chunk)) for chunk in self.chunks) + "\n"
         helpers = _used_helpers(body)
-        body = "".join(f"{text}\n\n\n" for name, text in idioms.HELPERS.items() if name in helpers) + body
+        chosen = [(name, text) for name, text in idioms.HELPERS.items() if name in helpers]
+        texts = [with_defaults(text, self.hyperparameters.get(name, {})) for name, text in chosen]
+        body = "".join(f"{text}\n\n\n" for text in texts) + body
         head = docstring(self.title, 0)
         used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
         text = "".join(f"{text}\n\n\n" for text in self.support(used) if text)
@@ -373,7 +383,7 @@ class ModuleWriter:
         Callers' values for its results get hints for their names.
         """
         scopes = [scope for scope in function.scopes if scope]
-        hint = common_role(scopes) if scopes else "block"
+        hint = common_role(scopes, kind(function.bodies[0])) if scopes else "block"
         for value, scope in function.produced.items():
             # A number says which layer it is, which the function that calls this one may be called for others of.
             own = role(scope)
@@ -414,9 +424,15 @@ class ModuleWriter:
         variables = {v for header in found.headers.values() for v in header.variables}
         parameters = [*(slot.parameter for slot in found.slots), *found.words()]
         taken = {*RESERVED, *self.dims, *parameters, *variables, *reserved} - {"rng"}
+        before = [self.marks.hints[value] for value in body.free]
+        for value, every in zip(body.free, zip(*(b.free for b in function.bodies), strict=True), strict=True):
+            if len({role(self.marks.hints[v]) for v in every}) > 1:  # a name of one call would mislead
+                self.marks.hints[value] = "x"
         lines, given = lay_out(
             nodes, body.free, self.marks, taken, alias=alias, single="x", indent=indent, comments=self.shape_comments
         )
+        for value, hint in zip(body.free, before, strict=True):
+            self.marks.hints[value] = hint
         args = [given[v] for v in body.free]
         start = [f"{' ' * indent}{d} = {args[i]}.shape[{axis}]" for d, (i, axis) in found.derived.items()]
         return args, [*start, *lines]
@@ -429,8 +445,13 @@ class ModuleWriter:
             return ", ".join(map(literals.type_comment, avals)) if len(avals) <= _LISTED else f"{len(avals)} arrays"
 
         scopes = [scope for scope in function.scopes if scope]
-        title = f"TensorFlow scope {scopes[0]}" if scopes else "Repeated part"
-        return f"{title}: {shapes(function.bodies[0].free)} -> {shapes(self.results(function)) or 'nothing'}."
+        title = KIND_DOCS.get(kind(function.bodies[0]), "Apply a repeated block")
+        if scopes:
+            own = "" if title in KIND_DOCS.values() else f"Compute {role(scopes[0]).replace('_', ' ')}"
+            title = f"{own or title} ({scopes[0]})"
+        free, results = function.bodies[0].free, self.results(function)
+        text = f"{title}: {shapes(free)} -> {shapes(results) or 'nothing'}."
+        return text if len(text) <= _LONGEST_DOC else f"{title}: {len(free)} -> {len(results)} arrays."
 
     def _entry(self, printed: PrintedEntry) -> None:
         entry = printed.entry

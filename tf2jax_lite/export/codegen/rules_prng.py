@@ -33,7 +33,7 @@ def _jax_uniform(eqn: Equation) -> str:
 @rule("jax_dropout")
 def _jax_dropout(eqn: Equation) -> str:
     p = eqn.params
-    return call("_dropout", eqn.typed[0], literals.value(p["rate"]), eqn.typed[1], layer=p["layer"])
+    return call("_dropout", *eqn.typed, layer=p["layer"], rate=p["rate"])
 
 
 @rule("batch_norm")

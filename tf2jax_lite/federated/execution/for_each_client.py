@@ -106,7 +106,7 @@ def _forms(tree: PyTree) -> Any:
     return structure, tuple((np.shape(leaf), np.dtype(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
 
 
-def _stacked(work: ClientWork, fold: Callable[..., tuple[Any, Outcome]], most: int, devices: int = 1) -> Any:
+def _stacked(work: ClientWork, fold: Callable[..., Outcome], most: int, devices: int = 1) -> Any:
     """Return the backend that runs chunks of clients.
 
     Clients share a chunk if their batches have equal shapes. Those without such batches run alone.

@@ -170,7 +170,7 @@ def run_eagerly(
             key = client_key(context, index)
             result, _ = run_client(work, context, name, client.batches(), client.client_input, key)
             if total is None:
-                total = zero_accumulator(aggregator, context.aggregator, len(cohort), result)
+                total = zero_accumulator(aggregator, context.aggregator, cohort.capacity, result)
             with client_stage(name, "aggregation", result=result):
                 total, outcome = fold_one(aggregator, context, total, result, True, index)
             outputs[client.index] = jax.device_get(outcome)
@@ -265,7 +265,7 @@ class CohortRunner:
         outcomes: dict[int, Outcome] = {}
         if first is None:  # no client has data: the metrics are not known
             nothing = ClientResult((), 0.0, [], {})
-            total = zero_accumulator(self.aggregator, context.aggregator, len(cohort), nothing)
+            total = zero_accumulator(self.aggregator, context.aggregator, cohort.capacity, nothing)
         elif self.execution == "debug":
             total, outcomes = run_eagerly(
                 self._given, self.aggregator, context, cohort, itertools.chain([first], prepared)

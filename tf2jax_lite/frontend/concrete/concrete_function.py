@@ -23,8 +23,7 @@ from tf2jax_lite.support.errors import UnsupportedError
 from tf2jax_lite.support.gc_pause import paused
 from tf2jax_lite.support.stored_array import StoredArray
 
-from .composite_specs import stacked, with_constants
-from .graph_state import with_captured_state
+from .graph_state import captured_table, initialize_tables, table_dtypes, with_captured_state
 from .structures import (
     ArgumentBuilder,
     flat_keywords,
@@ -32,10 +31,11 @@ from .structures import (
     output_structure,
     plain_structure,
     shape_of,
+    stacked,
     structured_inputs,
     structured_outputs,
+    with_constants,
 )
-from .table_captures import captured_table, initialize_tables, table_dtypes
 from .trainable import Trains, trained_variables
 from .variable_values import is_numeric, read_value, read_values, variable_paths
 

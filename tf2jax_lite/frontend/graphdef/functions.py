@@ -73,7 +73,6 @@ def load_main(
     args: Sequence[ir.Argument],
     outputs: Iterable[str],
     control_outputs: Iterable[str] = (),
-    output_names: Sequence[str] = (),
 ) -> ir.Function:
     """Return the top level of a GraphDef as a function of the nodes named in ``args``.
 
@@ -91,7 +90,7 @@ def load_main(
         args=tuple(args),
         nodes=builder.nodes(),
         outputs=tuple(builder.check_output(builder.graph_ref(output)) for output in outputs),
-        output_names=tuple(output_names) or outputs,
+        output_names=outputs,
         control_outputs=tuple(builder.check_node(node) for node in control_outputs),
     )
 

@@ -28,7 +28,6 @@ from tf2jax_lite.support.errors import InputError, InvalidModelError
 from tf2jax_lite.support.limits import read_bytes
 
 from . import meta_graph as tf1
-from .fetches import fetches
 from .lookup_tables import Tables
 
 _ITERATED = frozenset(
@@ -297,3 +296,55 @@ def _is_numeric(proto: Any) -> bool:
         return True
     types = definition.outputs[0].types(op_defs.read_attrs(proto), proto.name)
     return not types or isinstance(types[0], np.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fetches:
+    """The fetched tensors and operations.
+
+    Attributes:
+      operations: names of nodes that run for their side effects, without duplicates.
+      positions: for each given name the index in ``tensors``, or None for an operation.
+    """
+
+    tensors: tuple[str, ...]
+    operations: tuple[str, ...]
+    positions: tuple[int | None, ...]
+
+
+def fetches(graph: Any, names: Iterable[str]) -> Fetches:
+    """Classify names as tensors and operations.
+
+    Args:
+      graph: the GraphDef.
+      names: ``node:index``; ``node`` for its first result, or for the operation if it has none; ``^node`` for the
+        operation. Missing nodes raise an error later, when the graph is read.
+    """
+    nodes = {node.name: node for node in graph.node}
+    signatures = {function.signature.name: function.signature for function in graph.library.function}
+    tensors: list[str] = []
+    operations: dict[str, None] = {}
+    positions: list[int | None] = []
+    for name in names:
+        if name.startswith("^") or (name in nodes and not _has_results(nodes[name], signatures)):
+            operations[name.removeprefix("^")] = None
+            positions.append(None)
+        else:
+            positions.append(len(tensors))
+            tensors.append(name)
+    return Fetches(tuple(tensors), tuple(operations), tuple(positions))
+
+
+def _has_results(node: Any, signatures: Any) -> bool:
+    """Return whether a node has a result."""
+    # Unknown or damaged nodes have one: reading the graph raises an error for them.
+    if node.op in signatures:
+        return bool(signatures[node.op].output_arg)
+    definition = op_defs.definition(node.op)
+    if definition is None:
+        return True
+    try:
+        attrs = op_defs.read_attrs(node)
+        return any(arg.types(attrs, node.name) for arg in definition.outputs)
+    except InvalidModelError:
+        return True

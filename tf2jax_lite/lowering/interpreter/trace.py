@@ -15,10 +15,10 @@ from jax import lax
 
 from tf2jax_lite import ir
 from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
-from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_result
-from tf2jax_lite.dynamic_shapes.fitting_sizes import fitting_sizes
+from tf2jax_lite.dynamic_shapes.dim_expr import canonical_result
 from tf2jax_lite.dynamic_shapes.size_comparisons import is_inconclusive
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
+from tf2jax_lite.dynamic_shapes.unification import fitting_sizes
 from tf2jax_lite.jaxprs.shard_map import in_mesh
 from tf2jax_lite.lowering.merging.branch_merge import merge_branches
 from tf2jax_lite.lowering.merging.rank_variants import RankVariants, expand_variants

@@ -20,8 +20,7 @@ from tf2jax_lite.ir import build
 from tf2jax_lite.ir.build import FunctionLibrary, constant, redirected
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 
-from .bdd import ALWAYS, FALSE, TRUE
-from .node_conditions import Item, Liveness, find_liveness
+from .node_conditions import ALWAYS, FALSE, TRUE, Item, Liveness, find_liveness
 
 _Region = tuple[int, int]
 """The level and the predicate of an If."""

@@ -55,9 +55,18 @@ Rule = tuple[Pattern, Callable[[Op, Match, Values], Op | None]]
 """A pattern and its replacement: returns the op that computes the same as the pattern's last one, or None."""
 
 
-def replaced(rules: Iterable[Rule], op: Op, values: Values) -> Op:
+def by_kind(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
+    """Return rules by the names of the ops at which they apply."""
+    found: dict[str, list[Rule]] = {}
+    for rule in rules:
+        for kind in rule[0].kinds:
+            found.setdefault(kind, []).append(rule)
+    return found
+
+
+def replaced(rules: Mapping[str, Iterable[Rule]], op: Op, values: Values) -> Op:
     """Return the replacement of the first rule that applies to an op, or the op."""
-    for wanted, replacement in rules:
+    for wanted, replacement in rules.get(op.name, ()):
         found = match(wanted, op, values)
         made = None if found is None else replacement(op, found, values)
         if made is not None:
@@ -111,29 +120,31 @@ def _compare(direction: str, *operands: Any) -> Pattern:
 
 
 _INSIDE = pattern("stablehlo.and", _compare("GE", "indices", 0), _compare("LE", "indices", "bounds"))
-_RULES: tuple[Rule, ...] = (
+_RULES = by_kind(
     (
-        pattern(  # 1 / (1 + exp(-x))
-            "stablehlo.divide",
-            1,
-            pattern(
-                "stablehlo.add",
+        (
+            pattern(  # 1 / (1 + exp(-x))
+                "stablehlo.divide",
                 1,
-                pattern("stablehlo.exponential", pattern("stablehlo.negate", name="negate")),
-                commutes=True,
+                pattern(
+                    "stablehlo.add",
+                    1,
+                    pattern("stablehlo.exponential", pattern("stablehlo.negate", name="negate")),
+                    commutes=True,
+                ),
             ),
+            _logistic,
         ),
-        _logistic,
-    ),
-    (
-        pattern(  # select(indices inside, gather, fill)
-            "stablehlo.select",
-            pattern("stablehlo.reduce", _INSIDE, through=_SAME_ELEMENTS),
-            pattern("stablehlo.gather", ..., "indices", name="gather"),
-            "fill",
+        (
+            pattern(  # select(indices inside, gather, fill)
+                "stablehlo.select",
+                pattern("stablehlo.reduce", _INSIDE, through=_SAME_ELEMENTS),
+                pattern("stablehlo.gather", ..., "indices", name="gather"),
+                "fill",
+            ),
+            _filled_gather,
         ),
-        _filled_gather,
-    ),
+    )
 )
 
 

@@ -14,7 +14,7 @@ from jax import lax
 from tf2jax_lite.stablehlo.interpreter.core import OpContext, is_splat, materialize, rule, scalar_of
 from tf2jax_lite.stablehlo.interpreter.elementwise import elementwise, folding
 from tf2jax_lite.stablehlo.parsing.module import Op, Region, TensorType, finish
-from tf2jax_lite.stablehlo.parsing.peepholes import Rule, Values, replaced
+from tf2jax_lite.stablehlo.parsing.peepholes import Values, by_kind, replaced
 from tf2jax_lite.support.patterns import Match
 from tf2jax_lite.support.patterns import op as pattern
 
@@ -75,12 +75,14 @@ class _Compounds:
     def __init__(self, made: ChainMap[int, Op]):
         self.made = made
         self._values = Values(made)
-        self._rules: tuple[Rule, ...] = (
-            (_PRODUCT, self._power),
-            (_INVERSE, self._inverse),
-            (_SEARCH, self._choice),
-            (_TILE, _as_tile),
-            (_JOINED, _as_stack),
+        self._rules = by_kind(
+            [
+                (_PRODUCT, self._power),
+                (_INVERSE, self._inverse),
+                (_SEARCH, self._choice),
+                (_TILE, _as_tile),
+                (_JOINED, _as_stack),
+            ]
         )
         self.powers: dict[int, _Power] = {}
         self.choices: dict[int, _Choice] = {}

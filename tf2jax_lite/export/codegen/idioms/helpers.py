@@ -79,6 +79,13 @@ def _conv(x, kernel, strides=(1, 1), padding="SAME", dilation=(1, 1), groups=1):
     )
 
 
+def _depthwise_conv(x, kernel, strides=(1, 1), padding="SAME", dilation=(1, 1)):
+    """Convolve each channel of images by itself; kernels are [..., channels, n]."""
+    *window, channels, multiplier = kernel.shape
+    kernel = kernel.reshape(*window, 1, channels * multiplier)
+    return _conv(x, kernel, strides, padding, dilation, groups=channels)
+
+
 def _conv_transpose(x, kernel, strides, padding):
     """Convolve images with strides between inputs; kernels are [..., out, in]."""
     return lax.conv_general_dilated(
@@ -98,16 +105,17 @@ def _max_pool(x, window, strides, padding):
     )
 
 
-def _attention(query, key, value, scale, mask=None, lowest=-jnp.inf):
+def _attention(query, key, value, scale=None, mask=None, lowest=-jnp.inf):
     """Attend to a sequence; arrays are [batch, length, heads, size]."""
-    scores = jnp.einsum("bthd,bshd->bhts", query, key) * scale
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * scale
     if mask is not None:
         scores = jnp.where(mask, scores, lowest)
     weights = jax.nn.softmax(scores)
-    return jnp.einsum("bhts,bshd->bthd", weights, value)
+    return jnp.einsum("bhqk,bkhd->bqhd", weights, value)
 
 
-def _dropout(x, rate, rng, layer):
+def _dropout(x, rng, layer, rate=0.5):
     """Drop elements, and scale the others to the same mean; without a key return x."""
     if rng is None:
         return x

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,10 @@ from .shapes import same
 
 _COMMUTATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "xor", "eq", "ne", "add_any"})
 _IGNORED = frozenset({"key", "weak_type", "sharding", "out_sharding"})
+_JAXPRS = frozenset(
+    {"jaxpr", "cond_jaxpr", "body_jaxpr", "branches", "call_jaxpr", "jvp_jaxpr_fun", "consts", "jaxprs"}
+)
+"""Params that a step's blocks stand for."""
 
 
 @dataclasses.dataclass
@@ -148,17 +152,25 @@ def _equal_literals(a: Literal, b: Literal) -> bool:
     return a.array.dtype == b.array.dtype and np.array_equal(a.array, b.array, equal_nan=a.array.dtype.kind in "fc")
 
 
-def _equal_steps(a: Equation, b: Equation) -> bool:
-    """Return whether two steps compute the same from the same operands."""
+def _equal_steps(a: Equation, b: Equation, outer: Mapping[int, Any] | None = None) -> bool:
+    """Return whether two steps compute the same from the same operands.
+
+    Args:
+      a: a step.
+      b: another one.
+      outer: numbers of outer values, equal for equal ones; without them loops and branches are not compared.
+    """
     counts = len(a.inputs) == len(b.inputs) and len(a.outputs) == len(b.outputs)
     if a.name != b.name or not counts or a.blocks.keys() != b.blocks.keys():
         return False
-    if a.blocks and "key" not in a.params:
-        return False  # loops and branches: none of the candidates has one
-    ours, theirs = ({k: v for k, v in s.params.items() if k not in _IGNORED and v is not None} for s in (a, b))
+    if a.blocks and "key" not in a.params and outer is None:
+        return False  # none of the candidates has one
+    ignored = _IGNORED | _JAXPRS if a.blocks else _IGNORED
+    ours, theirs = ({k: v for k, v in s.params.items() if k not in ignored and v is not None} for s in (a, b))
     if ours.keys() != theirs.keys() or not all(_equal_values(v, theirs[k]) for k, v in ours.items()):
         return False
-    return all(_equal_blocks(a.blocks[k], b.blocks[k], {id(a.params["key"]): b.params["key"]}) for k in a.blocks)
+    keys = {id(a.params["key"]): b.params["key"]} if "key" in a.params else {}
+    return all(_equal_blocks(a.blocks[k], b.blocks[k], keys, outer or {}) for k in a.blocks)
 
 
 def _equal_values(a: Any, b: Any) -> bool:
@@ -194,7 +206,7 @@ def equal_blocks(a: Block, b: Block) -> bool:
                 inputs = sorted(inputs, key=repr)
             key = step.name, tuple(inputs), tuple(number(v) for v in _captured(step))
             others = known.setdefault(key, [])
-            outputs = next((out for s, out in others if _equal_steps(s, step)), None)
+            outputs = next((out for s, out in others if _equal_steps(s, step, numbers)), None)
             if outputs is None:
                 outputs = [next(count) for _ in step.outputs]
                 others.append((step, outputs))
@@ -214,13 +226,14 @@ def _captured(step: Equation) -> list[Item]:
     return [v for v in found if not isinstance(v, Constant | Scope)]
 
 
-def _equal_blocks(a: Block, b: Block, keys: dict[int, Any]) -> bool:
+def _equal_blocks(a: Block, b: Block, keys: dict[int, Any], outer: Mapping[int, Any]) -> bool:
     """Return whether two blocks are equal up to names.
 
     Args:
       a: a block.
       b: another one.
       keys: functions of one to those of the other that are assumed to be equal, for recursive calls in their rules.
+      outer: numbers of outer values, equal for equal ones.
     """
     if len(a.args) != len(b.args) or len(a.steps) != len(b.steps) or len(a.results) != len(b.results):
         return False
@@ -229,6 +242,8 @@ def _equal_blocks(a: Block, b: Block, keys: dict[int, Any]) -> bool:
     def equal(x: Item, y: Item) -> bool:
         if isinstance(x, Literal) or isinstance(y, Literal):
             return isinstance(x, Literal) and isinstance(y, Literal) and _equal_literals(x, y)
+        if id(x) not in names and id(x) in outer:
+            return outer[id(x)] == outer.get(id(y))
         return names.get(id(x)) is y
 
     for x, y in zip(a.args, b.args, strict=True):
@@ -239,7 +254,7 @@ def _equal_blocks(a: Block, b: Block, keys: dict[int, Any]) -> bool:
         if "key" in ours.params and keys.get(id(ours.params["key"])) is theirs.params.get("key"):
             if ours.name != theirs.name:
                 return False
-        elif not _equal_steps(ours, theirs):
+        elif not _equal_steps(ours, theirs, outer or None):
             return False
         if len(ours.inputs) != len(theirs.inputs) or len(ours.outputs) != len(theirs.outputs):
             return False

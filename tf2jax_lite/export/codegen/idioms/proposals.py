@@ -190,6 +190,15 @@ def conv(graph: Graph, step: Equation) -> Iterable[Proposal]:
         yield [x, kernel], words | choice | rest
 
 
+def depthwise(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose operands and keywords of a convolution of each channel by itself."""
+    maker = graph.definition(step.inputs[1])
+    kernel = maker.inputs[0].aval if maker is not None and maker.name == "reshape" else None
+    if kernel is not None and len(kernel.shape) == 4 and kernel.shape[2] == step.params["feature_group_count"]:
+        for (x, _), words in conv(graph, step):
+            yield [x, kernel], {word: value for word, value in words.items() if word != "groups"}
+
+
 def conv_transpose(graph: Graph, step: Equation) -> Iterable[Proposal]:
     """Propose operands, strides and padding of a transposed convolution of images."""
     p = step.params
