@@ -43,6 +43,7 @@ SUITES = {
     "training": "training.training",
     "gallery": "gallery.gallery",
     "serving": "serving.load",
+    "weights": "exported.weights",
 }
 
 
