@@ -23,7 +23,7 @@ def node_variances(rounds, use_efficient):
     A node of level l has variance 1; with its subtree it is the best unbiased estimate, 1 / (2 - 2**-l).
     """
     weight = (lambda level: 1 / (2 - 0.5**level)) if use_efficient else (lambda level: 1.0)
-    return [sum(weight(l) for l in range(t.bit_length()) if t >> l & 1) for t in range(1, rounds + 1)]
+    return [sum(weight(level) for level in range(t.bit_length()) if t >> level & 1) for t in range(1, rounds + 1)]
 
 
 @pytest.mark.parametrize("use_efficient", [True, False])
