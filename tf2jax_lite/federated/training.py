@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from tf2jax_lite.federated.aggregators.privacy import fresh_words
+from tf2jax_lite.federated.fairness import fairness_summary
 from tf2jax_lite.learning.checkpoints import CheckpointFile
 from tf2jax_lite.learning.checks import check_seed
 from tf2jax_lite.learning.data import ClientDataset, FederatedData, PoissonSampler, UniformGetClientSampler
@@ -63,7 +64,8 @@ def federate(
 
     Returns:
       ``(state, history)``: the process's last state; records have ``train/...``, ``clients/...``, ``aggregator/...``,
-      ``eval/...`` and ``seconds``. A process of several models has ``cluster_0/train/...``, ``eval/cluster_0/...``.
+      ``eval/...`` and ``seconds``; of a process with ``client_diagnostics``, these and ``fairness/...`` as well. A
+      process of several models has ``cluster_0/train/...``, ``eval/cluster_0/...``.
 
     Raises:
       InputError: an argument is out of range.
@@ -100,6 +102,8 @@ def federate(
         counts = output.metrics.get(NOT_PRIVATE, {}).get("clients", {})
         if counts.get("non_finite") and not counts["participated"]:
             raise TrainingError("in a round no client's update was finite, so nothing was learned.")
+        if diagnostics := output.metrics.get("client_diagnostics"):
+            return output._replace(metrics={**output.metrics, "fairness": fairness_summary(diagnostics)})
         return output
 
     private = "differential privacy" in process.guarantees

@@ -6,6 +6,7 @@ Entries: `ClientDataset` (one client), `FederatedData` (many), the samplers, and
 Read in this order:
   examples, client_dataset: examples as dicts of arrays; one client's examples and their batches.
   federated_data: many clients behind one interface, their samplers, all their examples as one dataset.
+  selection: samplers that simulate devices.
   partition: clients from one dataset.
   sqlite, client_files, example_proto: files of clients, which are read without running code.
   rows, tables: examples in files one by one; CSV, JSON lines, images, data sets of the Hub.
@@ -26,6 +27,7 @@ from tf2jax_lite.learning.data.client_dataset import (
 from tf2jax_lite.learning.data.client_files import (
     NpzFolderFederatedData,
     TFFHDF5FederatedData,
+    TFFSQLiteClientsIterator,
     TFFSQLiteFederatedData,
     npz_file_name,
 )
@@ -45,6 +47,7 @@ from tf2jax_lite.learning.data.federated_data import (
     UniformGetClientSampler,
     UniformShuffledClientSampler,
     WeightedSampler,
+    buffered_shuffle_batch_client_datasets,
     padded_batch_client_datasets,
     padded_batch_federated_data,
     shuffle_repeat_batch_federated_data,
@@ -56,6 +59,12 @@ from tf2jax_lite.learning.data.partition import (
     partition_quantity_skew,
 )
 from tf2jax_lite.learning.data.rows import ArrayRecords, NpzShards, ParquetRows, Rows, TFRecords, open_rows
+from tf2jax_lite.learning.data.selection import (
+    AvailabilitySampler,
+    DeadlineSampler,
+    PowerOfChoiceSampler,
+    lognormal_latency,
+)
 from tf2jax_lite.learning.data.sqlite import FedJAXSQLiteFederatedData, SQLiteFederatedData, SQLiteFederatedDataBuilder
 from tf2jax_lite.learning.data.tables import HubRows, ImageFolder
 from tf2jax_lite.learning.data.training_data import (
@@ -72,6 +81,7 @@ from tf2jax_lite.learning.data.training_data import (
 __all__ = [
     "EXAMPLE_MASK_KEY",
     "ArrayRecords",
+    "AvailabilitySampler",
     "Batch",
     "BatchHParams",
     "BatchPreprocessor",
@@ -79,6 +89,7 @@ __all__ = [
     "ClientDataset",
     "ClientPreprocessor",
     "ClientSampler",
+    "DeadlineSampler",
     "Examples",
     "FedJAXSQLiteFederatedData",
     "FederatedData",
@@ -93,6 +104,7 @@ __all__ = [
     "PaddedBatchHParams",
     "ParquetRows",
     "PoissonSampler",
+    "PowerOfChoiceSampler",
     "RowData",
     "Rows",
     "SQLiteFederatedData",
@@ -101,6 +113,7 @@ __all__ = [
     "StreamedData",
     "SubsetFederatedData",
     "TFFHDF5FederatedData",
+    "TFFSQLiteClientsIterator",
     "TFFSQLiteFederatedData",
     "TFRecords",
     "TrainingData",
@@ -108,6 +121,8 @@ __all__ = [
     "UniformShuffledClientSampler",
     "WeightedSampler",
     "as_training_data",
+    "buffered_shuffle_batch_client_datasets",
+    "lognormal_latency",
     "npz_file_name",
     "open_data",
     "open_rows",
