@@ -41,6 +41,7 @@ SUITES = {
     "federated_algorithms": "federated.algorithms",
     "training": "training.training",
     "gallery": "gallery.gallery",
+    "serving": "serving.load",
 }
 
 

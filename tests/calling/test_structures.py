@@ -20,7 +20,7 @@ from tf2jax_lite.calling.structures import (
     with_objects,
 )
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.export.load import flat_results
+from tf2jax_lite.export.reader import flat_results
 
 Pair = collections.namedtuple("Pair", ["second", "first"])
 

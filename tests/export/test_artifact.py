@@ -31,7 +31,7 @@ from tf2jax_lite.errors import (
     ShapeMismatchError,
 )
 from tf2jax_lite.export import atomic_dir, params_file
-from tf2jax_lite.export.load import call_with_arrays
+from tf2jax_lite.export.reader import call_with_arrays
 
 ROOT = Path(__file__).parent.parent.parent
 FILTER = np.linspace(-1, 1, 18, dtype=np.float32).reshape(3, 3, 2, 1)

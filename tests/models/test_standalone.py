@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.export.load import flat_results
+from tf2jax_lite.export.reader import flat_results
 from tf2jax_lite.pipeline.model_files import convert_file
 
 from .demo_set import DEMO_SET

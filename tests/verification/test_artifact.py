@@ -46,7 +46,7 @@ def test_an_artifact_with_64_bits(tmp_path):
 
 @pytest.mark.full
 def test_other_params_are_noticed(artifact, tmp_path, monkeypatch):
-    loading = importlib.import_module("tf2jax_lite.export.load")
+    loading = importlib.import_module("tf2jax_lite.export.reader")
     read = loading.read_params
     monkeypatch.setattr(loading, "read_params", lambda *a: {n: np.asarray(v) + 1 for n, v in read(*a).items()})
     result = tf2jax.verify(models.TESTDATA / "tf_module", artifact, signatures=["serving_default"])

@@ -14,8 +14,8 @@ import numpy as np
 
 from tf2jax_lite.calling.names import match_names
 from tf2jax_lite.export.atomic_dir import new_directory, write_file
-from tf2jax_lite.export.load import read_params
 from tf2jax_lite.export.metadata import read_metadata
+from tf2jax_lite.export.reader import read_params
 from tf2jax_lite.support.errors import ExportError, InputError, InvalidModelError
 from tf2jax_lite.support.extras import require_tensorflow
 

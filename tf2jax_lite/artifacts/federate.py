@@ -23,7 +23,8 @@ from tf2jax_lite.artifacts.finetune import TrainingReport, training_identity, wr
 from tf2jax_lite.artifacts.model import TrainableModel, trainable_model
 from tf2jax_lite.artifacts.options import FederateOptions
 from tf2jax_lite.export.atomic_dir import refuse_existing
-from tf2jax_lite.federated.aggregators import gaussian_epsilon
+from tf2jax_lite.federated.aggregators import gaussian_epsilon, gaussian_noise_multiplier
+from tf2jax_lite.federated.aggregators.accounting import joint_noise_multiplier
 from tf2jax_lite.federated.algorithms import kmeans_init
 from tf2jax_lite.federated.training import federate
 from tf2jax_lite.learning.checks import check_seed
@@ -76,7 +77,7 @@ def federate_artifact(
     check_algorithm(given.algorithm)
     check_seed("federate", given.seed)
     _check_options(given)
-    given = _with_defaults(given)
+    given = _with_defaults(given, clients.num_clients())
     agnostic = given.algorithm == "agnostic_fed_avg"
     key = given.domain_key or "domain_id"
     trainable = trainable_model(artifact, given, sample=first_examples(clients), beside=(key,) if agnostic else ())
@@ -98,6 +99,7 @@ def federate_artifact(
         data,
         rounds=given.rounds,
         clients_per_round=given.clients_per_round,
+        sampling=given.sampling,
         seed=given.seed,
         eval_examples=held_out,
         eval_every=given.eval_every,
@@ -111,13 +113,19 @@ def federate_artifact(
     record = {"kind": "federate", **identity, "rounds": given.rounds, "clients_per_round": size, "seed": given.seed}
     if "differential privacy" in process.guarantees:
         del record["seed"]  # of nothing that privacy rests on, and of no use: the training cannot be repeated
-        record["privacy"] = _privacy(given.noise_multiplier, given.rounds, size, clients.num_clients())
+        record["privacy"] = _privacy(given, process, clients.num_clients())
     return write_result(artifact, out, process.get_model_weights(state), history, trainable, record, given.overwrite)
 
 
-def _with_defaults(given: FederateOptions) -> FederateOptions:
-    """Return options with the defaults that depend on the algorithm."""
+def _with_defaults(given: FederateOptions, num_clients: int) -> FederateOptions:
+    """Return options with the defaults that depend on others."""
     server_rate = 0.1 if given.algorithm == "fed_sgd" else 1.0
+    if given.target_epsilon is not None:
+        size, rounds = given.clients_per_round, max(given.rounds, 1)
+        noise = gaussian_noise_multiplier(
+            given.target_epsilon, rounds, size, num_clients, _delta(num_clients), given.sampling
+        )
+        given = given.replace(noise_multiplier=noise)
     return given.replace(
         client_optimizer="sgd" if given.client_optimizer is None else given.client_optimizer,
         client_learning_rate=0.1 if given.client_learning_rate is None else given.client_learning_rate,
@@ -186,14 +194,17 @@ def _clusters(given: FederateOptions, process: LearningProcess, trainable: Train
     )
 
 
-def _privacy(noise_multiplier: Any, rounds: int, clients_per_round: int, num_clients: int) -> dict[str, Any]:
+def _delta(num_clients: int) -> float:
+    return 1 / (10 * num_clients)
+
+
+def _privacy(given: FederateOptions, process: LearningProcess, num_clients: int) -> dict[str, Any]:
     """Return the privacy of a training's clients; epsilon needs the extra ``dp``."""
-    found = {"unit": "client", "sampling": "fixed_size", "noise_multiplier": noise_multiplier}
+    noise_multiplier, delta = round(joint_noise_multiplier(process), 12), _delta(num_clients)
+    found = {"unit": "client", "sampling": given.sampling, "noise_multiplier": noise_multiplier}
     with contextlib.suppress(MissingLibraryError):
-        delta = 1 / (10 * num_clients)
-        epsilon = gaussian_epsilon(
-            noise_multiplier, max(rounds, 1), clients_per_round, num_clients, delta, "fixed_size"
-        )
+        size, rounds = given.clients_per_round, max(given.rounds, 1)
+        epsilon = gaussian_epsilon(noise_multiplier, rounds, size, num_clients, delta, given.sampling)
         found |= {"epsilon": epsilon if math.isfinite(epsilon) else None, "delta": delta}
     return found
 
@@ -203,6 +214,8 @@ def _check_options(given: FederateOptions) -> None:
     for option, algorithm in _ALGORITHM_OF_OPTION.items():
         if getattr(given, option) is not None and given.algorithm != algorithm:
             raise InputError(f"{option} goes with {algorithm}, not with {given.algorithm}")
+    if given.target_epsilon is not None and (given.aggregator != "dp" or given.noise_multiplier is not None):
+        raise InputError("target_epsilon goes with the aggregator dp, instead of noise_multiplier")
     if given.algorithm == "scaffold" and given.client_optimizer not in (None, "sgd"):
         raise InputError(f"scaffold's clients step with sgd, not {given.client_optimizer}")
     if given.algorithm == "fed_sgd" and not given.client_optimizer is given.client_learning_rate is None:

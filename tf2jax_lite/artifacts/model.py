@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +16,11 @@ import numpy as np
 
 from tf2jax_lite.calling.integers import fit_integers
 from tf2jax_lite.calling.params import VariableName
-from tf2jax_lite.export.load import call_with_arrays, flat_results, load
+from tf2jax_lite.export.load import load
 from tf2jax_lite.export.loaded_function import LoadedFunction
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.predictions import UNKNOWN
+from tf2jax_lite.export.reader import call_with_arrays, flat_results
 from tf2jax_lite.learning.data import InMemory
 from tf2jax_lite.learning.losses import (
     OutputLoss,
@@ -217,6 +218,7 @@ def trainable_model(
     *,
     sample: Mapping[str, Any] | None = None,
     beside: Sequence[str] = (),
+    trains: Callable[[str], bool] = lambda name: True,
 ) -> TrainableModel:
     """Return an artifact as a trainable model.
 
@@ -225,6 +227,7 @@ def trainable_model(
       options: the loss, the functions in both modes, the params that train.
       sample: some examples, to check that the loss takes the predictions, and the number of classes.
       beside: names of arrays of the sample that are not inputs.
+      trains: which params train, by name, of those that no option freezes.
 
     Raises:
       ExportError: the artifact is damaged.
@@ -233,7 +236,7 @@ def trainable_model(
     folder, tasks = Path(path), _tasks(options)  # before loading
     several, label, from_logits = bool(options.output_losses), options.label, options.from_logits
     entries = read_metadata(folder)["signatures"]
-    trained, evaluated = _modes(entries, options)
+    trained, evaluated = modes(entries, options)
     inputs = {i["name"]: np.dtype(i["dtype"]) for i in entries[evaluated]["inputs"]}
     pairs = _loaded(folder, entries, trained, evaluated, options)
     for name in tasks:
@@ -246,7 +249,7 @@ def trainable_model(
     losses = {name: task.train_loss(from_logits) for name, task in tasks.items()}
     metrics = {name: task.metrics_by_name(from_logits) for name, task in tasks.items()}
     training, evaluation = (
-        (_by_name(fn, options.output, outputs), _frozen(params, options.freeze)) for fn, params in pairs
+        (by_name(fn, options.output, outputs), _frozen(params, options.freeze, trains)) for fn, params in pairs
     )
     model = create_model_from_converted(
         training,
@@ -276,7 +279,7 @@ def trainable_model(
     return dataclasses.replace(trainable, classes=_classes(trainable, entropies, examples))
 
 
-def _modes(entries: Mapping[str, Any], options: ModelOptions) -> tuple[str, str]:
+def modes(entries: Mapping[str, Any], options: ModelOptions) -> tuple[str, str]:
     """Return the names of the functions in training and in evaluation mode."""
     names = [n for n in entries if n != (options.train_signature or "train")] or list(entries)
     evaluated = options.eval_signature or (names[0] if len(names) == 1 else "serving_default")
@@ -318,7 +321,7 @@ def _classes(trainable: TrainableModel, entropies: Mapping[str, str], examples: 
     return classes
 
 
-def _by_name(fn: LoadedFunction, output: str | None, outputs: Sequence[str]) -> LoadedFunction:
+def by_name(fn: LoadedFunction, output: str | None, outputs: Sequence[str]) -> LoadedFunction:
     """Return a function of arrays by name to the prediction and updated params.
 
     Args:
@@ -351,15 +354,32 @@ def _by_name(fn: LoadedFunction, output: str | None, outputs: Sequence[str]) -> 
     return dataclasses.replace(fn, call=call, kinds=chosen_kinds or kinds.get(output or next(iter(kinds), ""), UNKNOWN))
 
 
-def _frozen(params: Mapping[str, Any], freeze: Sequence[str]) -> dict[str, Any]:
-    try:
-        patterns = [re.compile(p) for p in freeze]
-    except re.error as error:
-        raise InputError(f"freeze= takes regular expressions: {error}") from error
-    for pattern in patterns:
-        if not any(pattern.search(name) for name in params):
-            raise InputError(f"freeze=: no param's name has {pattern.pattern!r}; there are {sorted(params)[:20]}")
+def _frozen(params: Mapping[str, Any], freeze: Sequence[str], trains: Callable[[str], bool]) -> dict[str, Any]:
+    frozen = names_with(freeze, params, "freeze")
     return {
-        VariableName(name, getattr(name, "trainable", False) and not any(p.search(name) for p in patterns)): value
+        VariableName(name, getattr(name, "trainable", False) and name not in frozen and trains(name)): value
         for name, value in params.items()
     }
+
+
+def names_with(patterns: Sequence[str], params: Iterable[str], option: str) -> set[str]:
+    """Return the names of params in which one of several patterns is found.
+
+    Args:
+      patterns: regular expressions; each has to be found.
+      params: the names.
+      option: the option that has the patterns.
+
+    Raises:
+      InputError: a pattern is none, or is not found.
+    """
+    names, found = [str(name) for name in params], set[str]()
+    for pattern in patterns:
+        try:
+            having = {name for name in names if re.search(pattern, name)}
+        except re.error as error:
+            raise InputError(f"{option}= takes regular expressions: {error}") from error
+        if not having:
+            raise InputError(f"{option}=: no param's name has {pattern!r}; there are {sorted(names)[:20]}")
+        found |= having
+    return found

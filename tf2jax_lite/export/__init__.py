@@ -8,7 +8,7 @@ Read in this order:
   artifact: the writer; codegen prints source, stablehlo_module serializes, params_file stores params.
   source_function: written source in place of the traced function.
   interface_json, metadata: the signature and metadata of an artifact, as JSON.
-  load, execution: the reader; one run with a check of memory; program_cache keeps compiled programs.
+  load, reader, execution: the reader; one run with a check of memory; program_cache keeps compiled programs.
   edited: an artifact whose source was edited, traced again.
   update, bundle, atomic_dir: copies with trained params, several artifacts, directories that appear atomically.
   hub: artifacts on the Hugging Face Hub.

@@ -43,7 +43,7 @@ from tf2jax_lite.federated.compose import (
     build_broadcast_process,
     compose_learning_process,
 )
-from tf2jax_lite.learning.checkpoints import Checkpoint, CheckpointFile, Checkpoints, CheckpointStore
+from tf2jax_lite.learning.checkpoints import Checkpoint, CheckpointFile, CheckpointStore
 from tf2jax_lite.learning.data import (
     EXAMPLE_MASK_KEY,
     Batches,
@@ -59,6 +59,7 @@ from tf2jax_lite.learning.data import (
     NoOpClientPreprocessor,
     NpzFolderFederatedData,
     PaddedBatchHParams,
+    PoissonSampler,
     ShuffleRepeatBatchHParams,
     SQLiteFederatedData,
     SQLiteFederatedDataBuilder,
@@ -177,7 +178,6 @@ __all__ = [
     "Checkpoint",
     "CheckpointFile",
     "CheckpointStore",
-    "Checkpoints",
     "ClientDataset",
     "ClientPreprocessor",
     "ClientResult",
@@ -208,6 +208,7 @@ __all__ = [
     "NoOpClientPreprocessor",
     "NpzFolderFederatedData",
     "PaddedBatchHParams",
+    "PoissonSampler",
     "ReleaseManager",
     "SQLiteFederatedData",
     "SQLiteFederatedDataBuilder",

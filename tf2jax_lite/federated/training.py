@@ -12,12 +12,14 @@ import jax
 from tf2jax_lite.federated.aggregators.privacy import fresh_words
 from tf2jax_lite.learning.checkpoints import CheckpointFile
 from tf2jax_lite.learning.checks import check_seed
-from tf2jax_lite.learning.data import ClientDataset, FederatedData, UniformGetClientSampler
+from tf2jax_lite.learning.data import ClientDataset, FederatedData, PoissonSampler, UniformGetClientSampler
 from tf2jax_lite.learning.loop import run_rounds
 from tf2jax_lite.learning.model import Model, evaluate_model
 from tf2jax_lite.learning.process import NOT_PRIVATE, LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.learning.recorder import History, plain
 from tf2jax_lite.support.errors import InputError, TrainingError
+
+_SAMPLERS = {"fixed_size": UniformGetClientSampler, "poisson": PoissonSampler}
 
 
 def federate(
@@ -27,6 +29,7 @@ def federate(
     *,
     rounds: int,
     clients_per_round: int,
+    sampling: str = "fixed_size",
     seed: int = 0,
     eval_examples: Mapping[str, Any] | None = None,
     eval_every: int = 1,
@@ -38,7 +41,7 @@ def federate(
 ) -> tuple[Any, History]:
     """Run rounds of a training process.
 
-    Each round draws a cohort uniformly, from the seed and the round's number. Results depend only on the arguments,
+    Each round draws a cohort, from the seed and the round's number. Results depend only on the arguments,
     even if a training was interrupted and resumed from a checkpoint. Under differential privacy the operating system's
     entropy draws cohorts and noise, and records have only values that privacy covers.
 
@@ -47,7 +50,8 @@ def federate(
       model: the model it trains, for evaluation.
       clients: the clients.
       rounds: number of rounds; 0 only evaluates.
-      clients_per_round: size of a cohort.
+      clients_per_round: size of a cohort; with "poisson" its expected size.
+      sampling: "fixed_size" (uniform, without replacement), or "poisson" (each client by its own coin).
       seed: of cohorts, and of the process's key.
       eval_examples: dict of arrays (n, ...), evaluated on the server.
       eval_every: evaluate after this many rounds, and after the last.
@@ -74,6 +78,7 @@ def federate(
         )
     check_seed("federate", seed)
     known = {"unit": "round", "clients_per_round": clients_per_round, "seed": seed, **(identity or {})}
+    known |= {} if sampling == "fixed_size" else {"sampling": sampling}
 
     def evaluate(weights: Any) -> Mapping[str, Any]:
         assert eval_examples is not None
@@ -98,9 +103,11 @@ def federate(
         return output
 
     private = "differential privacy" in process.guarantees
+    if sampling not in _SAMPLERS:
+        raise InputError(f"federate: sampling is one of {', '.join(_SAMPLERS)}; not {sampling!r}.")
     state, records = run_rounds(
         dataclasses.replace(process, next=next_round),
-        UniformGetClientSampler(clients, clients_per_round, fresh_words() if private else seed),
+        _SAMPLERS[sampling](clients, clients_per_round, fresh_words() if private else seed),
         rounds,
         key=jax.random.key(seed),
         params=params,

@@ -74,6 +74,20 @@ class ClientUpdates(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
+class Mechanism:
+    """A noised release of a round, for the accountant.
+
+    Attributes:
+      noise_multiplier: standard deviation of the noise over the movement of the sum by one client more.
+      tree: of noise from a tree (DP-FTRL), how many rounds the first tree and each later one have; None for noise that
+        is independent from round to round.
+    """
+
+    noise_multiplier: float
+    tree: tuple[int, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class AggregationProcess:
     """Turns the updates of a cohort into one update.
 
@@ -97,6 +111,7 @@ class AggregationProcess:
         `entropy.aggregation_key`'s.
       noise_seed: for tests: random numbers of such an aggregation are a function of this and the round's key.
       covered: names of the measurements that differential privacy covers; others must stay on the server.
+      mechanisms: all noised releases of a round; see `aggregators.extract_dp_event`.
     """
 
     initialize: Callable[[], PyTree]
@@ -111,6 +126,7 @@ class AggregationProcess:
     is_secret: bool = False
     noise_seed: int | None = None
     covered: frozenset[str] = frozenset()
+    mechanisms: tuple[Mechanism, ...] = ()
 
     def next(self, state: PyTree, updates: ClientUpdates, key: Any) -> MeasuredProcessOutput:
         """Aggregate a whole cohort.
@@ -167,6 +183,7 @@ class LearningProcess(Generic[State]):
       set_model_weights: ``(state, ModelWeights) -> state``.
       takes_client_ids: whether ``client_data`` is a list of pairs ``(client id, data)``: clients keep a state.
       guarantees: of the aggregation of updates; see `AggregationProcess`.
+      mechanisms: the noised releases of a round, of all its passes.
     """
 
     initialize: Callable[..., State]
@@ -175,3 +192,4 @@ class LearningProcess(Generic[State]):
     set_model_weights: Callable[[State, ModelWeights], State]
     takes_client_ids: bool = False
     guarantees: frozenset[Guarantee] = frozenset()
+    mechanisms: tuple[Mechanism, ...] = ()

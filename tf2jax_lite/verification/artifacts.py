@@ -11,8 +11,8 @@ import numpy as np
 
 from tf2jax_lite.calling.params import is_seed_state
 from tf2jax_lite.export import load
-from tf2jax_lite.export.load import call_with_arrays, flat_results, read_params
 from tf2jax_lite.export.metadata import read_metadata
+from tf2jax_lite.export.reader import call_with_arrays, flat_results, read_params
 from tf2jax_lite.support.errors import ExportError
 
 from .compare import OutputComparison, compare_arrays, failed
@@ -23,11 +23,7 @@ class Artifact:
     """The functions of an artifact; each backend is loaded once.
 
     Args:
-      path: the directory.
       backends: which to compare; ``source`` runs the artifact's own Python code.
-
-    Raises:
-      ExportError: it is not an artifact, or damaged.
     """
 
     def __init__(self, path: Path, backends: Sequence[str]):
@@ -75,17 +71,8 @@ class Artifact:
         """Compare a signature's results and assigned variables with TensorFlow's.
 
         Args:
-          signature: its name.
-          arrays: inputs by name.
-          expected: TensorFlow's results by name.
-          variables: TensorFlow's variables after the call; none if they are not compared.
-          rtol: tolerance.
-          random: names of results that draw random numbers.
           notes: collects notes about values that are not compared.
           roundoff_check: tells round-off from wrong results.
-
-        Raises:
-          ExportError: a file of the artifact is damaged.
         """
         if signature not in self._metadata["signatures"]:
             _note(notes, f"the artifact has no signature {signature!r}")

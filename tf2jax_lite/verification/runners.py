@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite.export.load import flat_results
+from tf2jax_lite.export.reader import flat_results
 from tf2jax_lite.support.errors import LoweringError, StaticInputError
 
 from .targets import Target
@@ -101,7 +101,10 @@ class JaxRunner:
         return jax.jit(run)
 
 
-def time_both(target: Target, runner: JaxRunner, inputs: Sequence[np.ndarray], calls: int = 7) -> dict[str, float]:
+_CALLS = 7
+
+
+def time_both(target: Target, runner: JaxRunner, inputs: Sequence[np.ndarray]) -> dict[str, float]:
     """Return median seconds per call, ``tensorflow`` and ``jax``, when warm."""
     tensors = target.tensors(inputs)
     before = target.variable_values()
@@ -118,7 +121,7 @@ def time_both(target: Target, runner: JaxRunner, inputs: Sequence[np.ndarray], c
         for name, call in (("tensorflow", tensorflow), ("jax", compiled)):
             call()
             seconds = []
-            for _ in range(calls):
+            for _ in range(_CALLS):
                 begin = time.perf_counter()
                 call()
                 seconds.append(time.perf_counter() - begin)

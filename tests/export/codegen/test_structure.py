@@ -406,7 +406,7 @@ def test_shape_comments():
     assert "# f32[3, 4]" not in written("encoder")[3]
     text = written("encoder", shape_comments=True)[3]
     assert "# f32[3, 4]" in text
-    assert '"""TensorFlow scope layer_0: f32[3, 4], f32[3, 4] -> f32[3, 4]."""' in text
+    assert '"""Compute layer (layer_0): f32[3, 4], f32[3, 4] -> f32[3, 4]."""' in text
 
 
 @pytest.mark.parametrize("name", ["encoder", "scopes_that_are_params"])

@@ -48,7 +48,7 @@ def test_adaptive_clipping_spends_the_budget_as_the_paper_says():
     # Theorem 1: the two mechanisms together are one with the multiplier asked for. The count's sensitivity is one half.
     np.testing.assert_allclose((values**-2 + (2 * stddev) ** -2) ** -0.5, 0.8, rtol=1e-12)
     process = agg.dp_aggregator(0.8, 100, zeroing=False).create(TEMPLATE)
-    estimates = jax.vmap(lambda k: process.next(process.initialize(), make(), k).state[0])(
+    estimates = jax.vmap(lambda k: process.next(process.initialize(), make(), k).state[0][0])(
         jax.random.split(jax.random.key(0), 4000)
     )
     below = np.sum(np.linalg.norm(flat(make()), axis=1) <= 0.1)

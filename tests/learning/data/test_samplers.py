@@ -15,6 +15,7 @@ SAMPLERS = {
     "uniform": lambda seed, start=0: data.UniformGetClientSampler(CLIENTS, 4, seed, start),
     "weighted": lambda seed, start=0: data.WeightedSampler(CLIENTS, 4, seed, start_round_num=start),
     "replaced": lambda seed, start=0: data.WeightedSampler(CLIENTS, 4, seed, start_round_num=start, replace=True),
+    "poisson": lambda seed, start=0: data.PoissonSampler(CLIENTS, 4, seed, start),
     "shuffled": lambda seed, start=0: data.UniformShuffledClientSampler(
         lambda: CLIENTS.shuffled_clients(5, seed), 4, start, seed
     ),
@@ -46,7 +47,7 @@ def test_a_round_depends_on_seed_and_number_alone(make):
     assert len({str(cohort) for cohort in rounds}) == 6
 
 
-@pytest.mark.parametrize("name", ["uniform", "weighted", "replaced", "shuffled"])
+@pytest.mark.parametrize("name", ["uniform", "weighted", "replaced", "poisson", "shuffled"])
 def test_going_back(name):
     sampler = SAMPLERS[name](3)
     rounds = _rounds(sampler, 5)
@@ -102,6 +103,17 @@ def test_weighted_chances_with_replacement():
     np.testing.assert_allclose(_frequencies(SAMPLERS["replaced"](0), 3000), 4 * weights, atol=0.09)
 
 
+def test_each_client_has_a_coin_of_its_own():
+    """Sizes have the variance of independent coins, and some cohorts are empty."""
+    sampler = data.PoissonSampler(CLIENTS, 1, 0)
+    cohorts = [[client_id for client_id, *_ in sampler.sample()] for _ in range(400)]
+    sizes = np.array([len(cohort) for cohort in cohorts])
+    share = 1 / NUM
+    assert abs(sizes.mean() - 1) < 0.2 and abs(sizes.var() - NUM * share * (1 - share)) < 0.35
+    assert abs((sizes == 0).mean() - (1 - share) ** NUM) < 0.1
+    assert all(len(set(cohort)) == len(cohort) for cohort in cohorts)
+
+
 @pytest.mark.full
 def test_weighted_chances_without_replacement():
     """Drawn one by one: two of three clients with weights 1, 2, 5."""
@@ -124,6 +136,7 @@ def test_clients_without_weight_are_never_drawn():
         (lambda: data.UniformGetClientSampler(CLIENTS, 0, 0), "num_clients"),
         (lambda: data.UniformGetClientSampler(CLIENTS, 2, -1), "seed"),
         (lambda: data.UniformGetClientSampler(CLIENTS, 2, 0, -1), "round"),
+        (lambda: data.PoissonSampler(CLIENTS, 13, 0), "cannot be expected from 12"),
         (lambda: data.WeightedSampler(CLIENTS, 12, 0), "11 have a weight > 0"),
         (lambda: data.WeightedSampler(CLIENTS, 2, 0, {"00": 1}), "lack 11 clients"),
         (lambda: data.WeightedSampler(CLIENTS, 2, 0, lambda i: -1), ">= 0"),

@@ -32,7 +32,7 @@ from tf2jax_lite.federated.aggregators.base import (
     usable_weights,
 )
 from tf2jax_lite.learning.checks import check_number
-from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates
+from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, Mechanism
 from tf2jax_lite.support.errors import InputError
 
 __all__ = [
@@ -110,6 +110,15 @@ class QuantileEstimation:
         """Return the norm that the estimate stands for, float32 ()."""
         return state * self.multiplier + self.increment
 
+    def estimate(self, state: Any) -> Any:
+        """Return the estimate of the quantile, float32 ()."""
+        return state
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """The noised release of a count, each client of which moves it by one half."""
+        return (Mechanism(2 * self.below_estimate_stddev),) if self.below_estimate_stddev else ()
+
     def next(self, state: Any, below: Any, total: Any, key: Any) -> Any:
         """Return the state after a round.
 
@@ -119,13 +128,17 @@ class QuantileEstimation:
           total: how many clients there were, (). Without any the estimate stays, unless ``clients_per_round`` is set.
           key: a JAX key, for noise.
         """
-        count = below.astype(jnp.float32) - 0.5 * total
-        if self.below_estimate_stddev:
-            count += self.below_estimate_stddev * jax.random.normal(key, (), jnp.float32)
+        stddev = self.below_estimate_stddev
+        noise = stddev * jax.random.normal(key, (), jnp.float32) if stddev else 0.0
+        return self.stepped(state, below, total, noise)
+
+    def stepped(self, estimate: Any, below: Any, total: Any, noise: Any) -> Any:
+        """Return the estimate after a round with some noise on its count; see `next`."""
+        count = below.astype(jnp.float32) - 0.5 * total + noise
         number = jnp.asarray(self.clients_per_round or jnp.maximum(total, 1), jnp.float32)
         share = count / number + 0.5
-        stepped = state * jnp.exp(-self.learning_rate * (share - self.target_quantile))
-        return stepped if self.clients_per_round else jnp.where(total > 0, stepped, state)
+        stepped = estimate * jnp.exp(-self.learning_rate * (share - self.target_quantile))
+        return stepped if self.clients_per_round else jnp.where(total > 0, stepped, estimate)
 
 
 PrivateQuantileEstimationProcess = QuantileEstimation  # TFF's name
@@ -153,7 +166,7 @@ def norm_stage(norm: Norm, order: float, act: Callable[[Any, Any, Any], Any], na
         bound = bound_of(state)
         norms = row_norms(updates.update, order)
         beyond = ~(norms <= bound)
-        below = (norms <= (bound if estimation is None else state)) & updates.mask
+        below = (norms <= (bound if estimation is None else estimation.estimate(state))) & updates.mask
         tally = [jnp.sum(v, dtype=jnp.int32) for v in (beyond & updates.mask, below, updates.mask)]
         return updates._replace(update=act(updates.update, norms, bound)), tally
 
@@ -197,6 +210,7 @@ def _bounded(who: str, norm: Norm, stage: Stage, inner: Factory, template: Any, 
         bounds_updates=True,
         is_secret=process.is_secret or noised,
         covered=process.covered | ({f"{name}_norm"} if noised or not adapts else set()),
+        mechanisms=process.mechanisms + (norm.mechanisms if adapts else ()),
         not_private=process.not_private if noised or not adapts else f"{who}'s norm follows the clients without noise",
     )
 

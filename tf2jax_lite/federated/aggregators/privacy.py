@@ -1,8 +1,8 @@
-"""Differential privacy: accounting, noise from the system's entropy, aggregators.
+"""Differential privacy: noise from the system's entropy, aggregators.
 
 Clip each update, add them, add Gaussian noise, divide by the expected number of clients. Processes draw the noise with
 a secret key in floating point: a deployment that has to resist attacks on floating-point noise (Mironov, 2012) needs a
-discrete mechanism. Accounting needs dp-accounting (extra: dp).
+discrete mechanism.
 
 A JAX key of the default kind has 64 bits, and one made of a seed has as many as the seed: who sees a noised sum can try
 them. So keys here have 256 bits, for ChaCha20 (RFC 8439), a stream cipher: its output cannot be told from random
@@ -21,151 +21,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.federated.aggregators.base import Factory, SumFactory, as_aggregator, cast_like, float_template
-from tf2jax_lite.federated.aggregators.clipping import ClippingFactory, QuantileEstimation
+from tf2jax_lite.federated.aggregators.accounting import gaussian_noise_multiplier
+from tf2jax_lite.federated.aggregators.base import (
+    Factory,
+    Stage,
+    SumFactory,
+    UnweightedMeanFactory,
+    as_aggregator,
+    before,
+    cast_like,
+    client_keys,
+    float_template,
+    named,
+    row_norms,
+)
+from tf2jax_lite.federated.aggregators.clipping import ClippingFactory, QuantileEstimation, clip
+from tf2jax_lite.federated.aggregators.tree_noise import TreeNoise, TreeQuantileEstimation
 from tf2jax_lite.jaxprs.compat import define_prng_impl
 from tf2jax_lite.learning.checks import check_number
-from tf2jax_lite.learning.process import AggregationProcess, MeasuredProcessOutput
-from tf2jax_lite.support.errors import InputError, MissingLibraryError
+from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput, Mechanism
+from tf2jax_lite.support.errors import InputError
 
 __all__ = [
     "DifferentiallyPrivateFactory",
+    "LocalDpFactory",
     "adaptive_clip_noise_params",
-    "gaussian_epsilon",
-    "gaussian_noise_multiplier",
 ]
-
-
-def _library() -> Any:
-    try:
-        import dp_accounting
-        import dp_accounting.rdp
-    except ImportError as error:
-        raise MissingLibraryError("privacy accounting needs dp-accounting: pip install 'tf2jax-lite[dp]'.") from error
-    return dp_accounting
-
-
-# With squares of noise beyond these dp-accounting divides by 0, or takes the logarithm of 0. Less than the least hides
-# nothing; of more than the most, that much counts.
-_LEAST, _MOST = 1e-100, 1e7
-
-_check = functools.partial(check_number, "privacy accounting")
-
-
-def _check_rounds(rounds: int, delta: float) -> None:
-    _check("rounds", rounds, least=1, whole=True)
-    _check("delta", delta, above=0, below=1)
-
-
-def _mechanism(dp: Any, clients_per_round: int, num_clients: int, sampling: str) -> tuple[Any, Any]:
-    """Return the accountant's factory, and a function from noise to an event."""
-    _check("clients_per_round", clients_per_round, above=0)
-    _check("num_clients", num_clients, least=1, whole=True)
-    if clients_per_round > num_clients:
-        raise InputError(f"privacy accounting: {clients_per_round} clients a round of {num_clients}.")
-    everyone = clients_per_round == num_clients
-    if sampling == "poisson":
-        relation, sensitivity = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, 1
-
-        def sampled(gaussian: Any) -> Any:
-            return dp.PoissonSampledDpEvent(clients_per_round / num_clients, gaussian)
-    elif sampling == "fixed_size":
-        _check("clients_per_round", clients_per_round, least=1, whole=True)
-        # One client's update leaves the sum and another's enters it: the sum moves by up to twice the clipping norm.
-        relation, sensitivity = dp.NeighboringRelation.REPLACE_ONE, 2
-
-        def sampled(gaussian: Any) -> Any:
-            return (
-                gaussian if everyone else dp.SampledWithoutReplacementDpEvent(num_clients, clients_per_round, gaussian)
-            )
-    else:
-        raise InputError(f'privacy accounting: sampling is "poisson" or "fixed_size", not {sampling!r}.')
-
-    def event(noise: float) -> Any:
-        if noise < _LEAST:
-            return dp.NonPrivateDpEvent()
-        return sampled(dp.GaussianDpEvent(min(noise, _MOST) / sensitivity))
-
-    return (lambda: dp.rdp.RdpAccountant(neighboring_relation=relation)), event
-
-
-def gaussian_epsilon(
-    noise_multiplier: float,
-    rounds: int,
-    clients_per_round: int,
-    num_clients: int,
-    delta: float,
-    sampling: str = "poisson",
-) -> float:
-    """Return epsilon of a training's (epsilon, delta) client-level privacy.
-
-    Computed by Renyi accounting.
-
-    Args:
-      noise_multiplier: as `DifferentiallyPrivateFactory` was given it (with adaptive clipping, of both parts together).
-      rounds: how many rounds.
-      clients_per_round: expected number of clients a round (poisson), or the number (fixed_size).
-      num_clients: how many clients there are.
-      delta: in (0, 1); well below one over num_clients.
-      sampling: "poisson": each client takes part with the same probability, and neighbors differ by one client more,
-        which moves the sum of updates by up to the clipping norm. "fixed_size": that many are drawn without
-        replacement, and neighbors differ by one client exchanged, which moves the sum by up to twice that norm. Both
-        hold if the cohort is secret.
-
-    Returns:
-      Epsilon; infinity without noise.
-
-    Raises:
-      InputError: an argument is out of range.
-      MissingLibraryError: dp-accounting is not installed.
-    """
-    dp = _library()
-    _check("noise_multiplier", noise_multiplier, least=0)
-    _check_rounds(rounds, delta)
-    accountant, event = _mechanism(dp, clients_per_round, num_clients, sampling)
-    return float(accountant().compose(event(noise_multiplier), rounds).get_epsilon(delta))
-
-
-def gaussian_noise_multiplier(
-    epsilon: float,
-    rounds: int,
-    clients_per_round: int,
-    num_clients: int,
-    delta: float,
-    sampling: str = "poisson",
-) -> float:
-    """Return the smallest noise multiplier with at most this epsilon (to 1e-4).
-
-    Args:
-      epsilon: at most this.
-      rounds: number of rounds.
-      clients_per_round: size of a cohort.
-      num_clients: number of all clients.
-      delta: probability of a larger loss of privacy.
-      sampling: "poisson" or "fixed_size", see `gaussian_epsilon`.
-
-    Raises:
-      InputError: an argument is out of range, or no noise is enough.
-      MissingLibraryError: dp-accounting is not installed.
-    """
-    dp = _library()
-    _check("epsilon", epsilon, above=0)
-    _check_rounds(rounds, delta)
-    accountant, event = _mechanism(dp, clients_per_round, num_clients, sampling)
-    try:
-        found = dp.calibrate_dp_mechanism(
-            accountant,
-            lambda noise: dp.SelfComposedDpEvent(event(noise), rounds),
-            epsilon,
-            delta,
-            dp.LowerEndpointAndGuess(0.0, 1.0),
-            tol=1e-4,
-        )
-    except dp.NoBracketIntervalFoundError as error:
-        raise InputError(
-            f"privacy accounting: no noise is enough for epsilon {epsilon:g} and delta {delta:g}."
-        ) from error
-    return float(found)
 
 
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", "<u4")
@@ -330,6 +211,8 @@ class DifferentiallyPrivateFactory(Factory):
       record_aggregation_factory: how clipped updates are summed; `SumFactory` by default.
       noise_seed: for tests alone: the noise is a function of it and the training's key, and an observer with both can
         subtract it. By default processes draw each round's noise from the operating system's entropy.
+      tree: noise from trees (DP-FTRL), of ``noise_multiplier`` in a node; see `tree_epsilon`. None for noise that is
+        independent from round to round.
     """
 
     noise_multiplier: float
@@ -337,6 +220,7 @@ class DifferentiallyPrivateFactory(Factory):
     clip: float | QuantileEstimation
     record_aggregation_factory: Factory = dataclasses.field(default_factory=SumFactory)
     noise_seed: int | None = None
+    tree: TreeNoise | None = None
 
     def __post_init__(self) -> None:
         check = functools.partial(check_number, type(self).__name__)
@@ -376,30 +260,93 @@ class DifferentiallyPrivateFactory(Factory):
         )
         return cls(values, clients_per_round, clip)
 
+    @classmethod
+    def tree_aggregation(
+        cls,
+        noise_multiplier: float,
+        clients_per_round: float,
+        l2_norm_clip: float,
+        *,
+        restart_frequency: int = 1024,
+        use_efficient: bool = True,
+        record_aggregation_factory: Factory | None = None,
+    ) -> Self:
+        """Clip by a fixed norm, with noise from trees: DP-FTRL with SGD at the server.
+
+        See tff.aggregators.DifferentiallyPrivateFactory.tree_aggregation, whose one tree never restarts.
+
+        Args:
+          noise_multiplier: of a node.
+          clients_per_round: the expected number of clients.
+          l2_norm_clip: the norm.
+          restart_frequency: see `TreeNoise`.
+          use_efficient: see `TreeNoise`.
+          record_aggregation_factory: how clipped updates are summed; `SumFactory` by default.
+        """
+        tree = TreeNoise(restart_frequency, restart_frequency, use_efficient)
+        inner = record_aggregation_factory or SumFactory()
+        return cls(noise_multiplier, clients_per_round, l2_norm_clip, inner, tree=tree)
+
+    @classmethod
+    def tree_adaptive(
+        cls,
+        noise_multiplier: float,
+        clients_per_round: float,
+        initial_l2_norm_clip: float = 0.1,
+        restart_warmup: int = 128,
+        restart_frequency: int = 1024,
+        target_unclipped_quantile: float = 0.5,
+        clip_learning_rate: float = 0.2,
+        clipped_count_stddev: float | None = None,
+    ) -> Self:
+        """Noise from trees, and a norm that follows a quantile when a tree restarts.
+
+        ``noise_multiplier`` covers both. See tff.aggregators.DifferentiallyPrivateFactory.tree_adaptive.
+        """
+        values, stddev = adaptive_clip_noise_params(noise_multiplier, clients_per_round, clipped_count_stddev)
+        tree = TreeNoise(restart_warmup, restart_frequency)
+        clip = TreeQuantileEstimation(
+            initial_l2_norm_clip,
+            target_unclipped_quantile,
+            clip_learning_rate,
+            below_estimate_stddev=stddev,
+            clients_per_round=clients_per_round,
+            tree=tree,
+        )
+        return cls(values, clients_per_round, clip, tree=tree)
+
     def create(self, template: Any) -> AggregationProcess:
         """See `Factory.create`."""
         wide = float_template(template, "DifferentiallyPrivateFactory")
         inner = as_aggregator(ClippingFactory(self.clip, self.record_aggregation_factory), wide)
+        tree = self.tree
+
+        def noise_of(state: Any, stddev: Any, key: Any) -> tuple[Any, Any]:
+            """Return a round's noise, and the state of its trees."""
+            if tree is not None:
+                return tree.next(state, stddev, key)
+            leaves, form = jax.tree.flatten(wide)
+            keys = jax.random.split(key, len(leaves))
+            noise = [stddev * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
+            return form.unflatten(noise), state
 
         def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:
-            found = inner.report(state, accumulator, jax.random.fold_in(key, 1))
+            found = inner.report(state[0], accumulator, jax.random.fold_in(key, 1))
             stddev = self.noise_multiplier * found.measurements["clipping_norm"]
-            leaves, form = jax.tree.flatten(found.result)
-            keys = jax.random.split(jax.random.fold_in(key, 0), len(leaves))
-            noisy = [
-                (x + stddev * jax.random.normal(k, x.shape, x.dtype)) / self.clients_per_round
-                for x, k in zip(leaves, keys, strict=True)
-            ]
-            result = cast_like(jax.tree.unflatten(form, noisy), template)
-            return MeasuredProcessOutput(found.state, result, {**found.measurements, "noise_stddev": stddev})
+            noise, trees = noise_of(state[1], stddev, jax.random.fold_in(key, 0))
+            noisy = jax.tree.map(lambda x, n: (x + n) / self.clients_per_round, found.result, noise)
+            measured = {**found.measurements, "noise_stddev": stddev}
+            return MeasuredProcessOutput((found.state, trees), cast_like(noisy, template), measured)
 
         def accumulate(state: Any, accumulator: Any, updates: Any, key: Any) -> Any:
             updates = updates._replace(update=cast_like(updates.update, wide))
-            return inner.accumulate(state, accumulator, updates, jax.random.fold_in(key, 1))
+            return inner.accumulate(state[0], accumulator, updates, jax.random.fold_in(key, 1))
 
         why = "differential privacy bounds each client's share"
         return dataclasses.replace(
             inner,
+            initialize=lambda: (inner.initialize(), () if tree is None else tree.initialize(wide)),
+            zero=lambda state, num_clients: inner.zero(state[0], num_clients),
             accumulate=accumulate,
             report=report,
             refuses_weights=why,
@@ -407,4 +354,83 @@ class DifferentiallyPrivateFactory(Factory):
             is_secret=True,
             noise_seed=self.noise_seed,
             covered=inner.covered | {"noise_stddev"},
+            mechanisms=(*inner.mechanisms, Mechanism(self.noise_multiplier, None if tree is None else tree.sizes)),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalDpFactory(Factory):
+    """Updates that each client clips and adds noise to, before they leave it.
+
+    Privacy does not rest on the server. Of one client's message, exchanged for any other, the noise is
+    ``noise_multiplier / 2`` sensitivities; `gaussian_epsilon` with all clients in every round (``clients_per_round`` as
+    ``num_clients``, "fixed_size") counts it without the help of sampling, which the server sees. See Flower's
+    LocalDpMod.
+
+    Attributes:
+      noise_multiplier: standard deviation of a client's noise over the norm, 0 or more.
+      clip: the L2 norm, above 0.
+      inner_agg_factory: the aggregation of the messages; their unweighted mean by default.
+      noise_seed: see `DifferentiallyPrivateFactory`.
+    """
+
+    noise_multiplier: float
+    clip: float
+    inner_agg_factory: Factory = dataclasses.field(default_factory=UnweightedMeanFactory)
+    noise_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        check_number("LocalDpFactory", "noise_multiplier", self.noise_multiplier, least=0)
+        check_number("LocalDpFactory", "clip", self.clip, above=0)
+        check_noise_seed("LocalDpFactory", self.noise_seed)
+
+    @classmethod
+    def from_epsilon(cls, epsilon: float, delta: float, clip: float, rounds: int = 1) -> Self:
+        """Return the factory whose clients lose at most epsilon in all their rounds.
+
+        Args:
+          epsilon: of one client's messages.
+          delta: in (0, 1).
+          clip: the L2 norm.
+          rounds: in how many rounds a client takes part at most.
+        """
+        return cls(gaussian_noise_multiplier(epsilon, rounds, 1, 1, delta, "fixed_size"), clip)
+
+    def create(self, template: Any) -> AggregationProcess:
+        """See `Factory.create`."""
+        wide = float_template(template, "LocalDpFactory")
+        stddev = self.noise_multiplier * self.clip
+
+        def noised(update: Any, key: Any) -> Any:
+            leaves, form = jax.tree.flatten(update)
+            keys = jax.random.split(key, len(leaves))
+            added = [x + stddev * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
+            return form.unflatten(added)
+
+        def transform(state: Any, updates: ClientUpdates, key: Any) -> tuple[ClientUpdates, Any]:
+            update = cast_like(updates.update, wide)
+            clipped = clip(update, row_norms(update), jnp.float32(self.clip))
+            return updates._replace(update=jax.vmap(noised)(clipped, client_keys(key, updates.index))), ()
+
+        stage = Stage(tuple, tuple, transform, lambda state, tally, key: (state, {}))
+        process = before(stage, as_aggregator(self.inner_agg_factory, wide), "local_dp")
+
+        def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:
+            found = process.report(state, accumulator, key)
+            return found._replace(result=cast_like(found.result, template))
+
+        return dataclasses.replace(
+            process,
+            report=report,
+            refuses_weights="a client's weight would leave it without noise",
+            guarantees=process.guarantees | ({"differential privacy"} if self.noise_multiplier else set()),
+            bounds_updates=True,
+            is_secret=True,
+            noise_seed=self.noise_seed,
+            mechanisms=(Mechanism(self.noise_multiplier),),
+        )
+
+
+@named("local_dp")
+def _local(noise_multiplier: float = 1.0, clip: float = 1.0) -> Factory:
+    return LocalDpFactory(noise_multiplier, clip)

@@ -36,7 +36,7 @@ from tf2jax_lite.federated.aggregators.clipping import QuantileEstimation, clip
 from tf2jax_lite.federated.aggregators.compression import rotate, rotate_back, rotated_size
 from tf2jax_lite.federated.aggregators.privacy import adaptive_clip_noise_params, check_noise_seed
 from tf2jax_lite.learning.checks import check_number
-from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
+from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput, Mechanism
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["DistributedDpSumFactory", "SecureSumFactory"]
@@ -458,4 +458,5 @@ class DistributedDpSumFactory(Factory):
             is_secret=True,
             noise_seed=self.noise_seed,
             covered=frozenset({"l2_clip", "scale_factor", "scaled_inflated_l2", "scaled_local_stddev", "padded_dim"}),
+            mechanisms=(Mechanism(noise), *(() if estimation is None else estimation.mechanisms)),
         )

@@ -115,13 +115,11 @@ def as_entries(client_data: Any) -> list[Entry]:
     They are given as data, pairs ``(id, data)`` or triples ``(id, data, key)``.
 
     Raises:
-      InputError: it is a mapping or no iterable, there is no client, or some have keys and others none.
+      InputError: it is a mapping or no iterable, or some have keys and others none.
     """
     if isinstance(client_data, (dict, str)) or not hasattr(client_data, "__iter__"):
         raise InputError(f"client_data is a list with one entry a client, not {type(client_data).__name__}")
     entries = [_entry(item) for item in client_data]
-    if not entries:
-        raise InputError("client_data is empty: a round needs at least one client (None for one that dropped out)")
     if len({entry.key is None for entry in entries}) > 1:
         raise InputError("client_data: give all clients a key, as a sampler does, or none")
     return entries
@@ -198,6 +196,11 @@ class Cohort:
 
     def __len__(self) -> int:
         return len(self.clients)
+
+    @property
+    def capacity(self) -> int:
+        """The number of clients that accumulators have memory for, at least 1."""
+        return max(len(self), 1)
 
     def half(self, number: int) -> Cohort:
         """Return the cohort with the even (0) or the odd (1) batches of each client.
@@ -363,7 +366,7 @@ def cohort_of(
 ) -> Cohort:
     """Return the cohort of a round's entries; see `Cohort` for the arguments."""
     ids = [entry.client_id for entry in entries]
-    keys = None if entries[0].key is None else [entry.key for entry in entries]
+    keys = [entry.key for entry in entries] if entries and entries[0].key is not None else None
     return Cohort([entry.data for entry in entries], batching, key, round_number, inputs, ids=ids, keys=keys)
 
 

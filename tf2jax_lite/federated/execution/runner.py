@@ -27,18 +27,19 @@ from tf2jax_lite.federated.execution.backends import (
     can_be_batched,
     choose_backend,
     client_key,
+    client_stage,
     fold_one,
     make_loop,
     make_scan,
     make_vmap,
     merge_accumulators,
     reads_client_input,
+    run_client,
     zero_accumulator,
 )
 from tf2jax_lite.federated.execution.cohort import Chunk, Client, Cohort, fill, lay_out, round_up
 from tf2jax_lite.federated.execution.cpu_pool import CpuPool, signature
-from tf2jax_lite.federated.execution.for_each_client import client_stage
-from tf2jax_lite.learning.checks import check_number, immutable, named_function
+from tf2jax_lite.learning.checks import check_number, named_function
 from tf2jax_lite.learning.data import EXAMPLE_MASK_KEY
 from tf2jax_lite.learning.data.examples import EXAMPLE_FILL_KEY
 from tf2jax_lite.learning.model import fitting
@@ -166,26 +167,15 @@ def run_eagerly(
     with jax.disable_jit():
         for client in clients:
             name, index = cohort.name(client.index), jnp.int32(client.index)
-            result = _one(work, context, name, client, client_key(context, index))
+            key = client_key(context, index)
+            result, _ = run_client(work, context, name, client.batches(), client.client_input, key)
             if total is None:
-                total = zero_accumulator(aggregator, context.aggregator, len(cohort), result)
+                total = zero_accumulator(aggregator, context.aggregator, cohort.capacity, result)
             with client_stage(name, "aggregation", result=result):
                 total, outcome = fold_one(aggregator, context, total, result, True, index)
             outputs[client.index] = jax.device_get(outcome)
     assert total is not None
     return total, outputs
-
-
-def _one(work: ClientWork, context: Context, name: Any, client: Client, key: Any) -> Any:
-    (state, message), client_input = immutable(((context.work, context.message), client.client_input))
-    with client_stage(name, "client_init", message=context.message, client_input=client_input):
-        carry = work.client_init(state, message, key, client_input)
-    for number, batch in enumerate(client.batches()):
-        arrays = immutable(batch)
-        with client_stage(name, f"client_step {number}", state=carry, batch=arrays):
-            carry = work.client_step(state, message, carry, arrays)
-    with client_stage(name, "client_final", state=carry):
-        return work.client_final(state, message, carry)
 
 
 Execution = Literal["auto", "vmap", "scan", "cpu_pool", "loop", "debug"]
@@ -275,7 +265,7 @@ class CohortRunner:
         outcomes: dict[int, Outcome] = {}
         if first is None:  # no client has data: the metrics are not known
             nothing = ClientResult((), 0.0, [], {})
-            total = zero_accumulator(self.aggregator, context.aggregator, len(cohort), nothing)
+            total = zero_accumulator(self.aggregator, context.aggregator, cohort.capacity, nothing)
         elif self.execution == "debug":
             total, outcomes = run_eagerly(
                 self._given, self.aggregator, context, cohort, itertools.chain([first], prepared)
@@ -490,7 +480,7 @@ class _Round:
         def run(total: Accumulator) -> tuple[Accumulator, PyTree]:
             carry = runner._loop.start(context, index, client.client_input, batches[0])
             for batch in batches:
-                carry = runner._loop.step(context, carry, batch)
+                carry, _ = runner._loop.step(context, carry, batch)
             return runner._loop.finish(context, total, carry, index)
 
         get = self._fold(write, run)

@@ -445,6 +445,33 @@ class UniformGetClientSampler(ClientSampler):
         return self._data.get_clients(self._ids[index] for index in drawn)
 
 
+class PoissonSampler(ClientSampler):
+    """Draws each client by its own coin.
+
+    Accounting of differential privacy assumes this. A cohort's size varies, and it may be empty. The seed has to be
+    secret for privacy.
+
+    Args:
+      federated_data: the clients.
+      num_clients: the expected size of a cohort; each client's chance is this over their number.
+      seed: an int >= 0, a sequence of such, or a JAX key.
+      start_round_num: the number of the first round.
+
+    Raises:
+      DataError: there are fewer clients than ``num_clients``.
+    """
+
+    def __init__(self, federated_data: FederatedData, num_clients: int, seed: Seed, start_round_num: int = 0):
+        super().__init__(num_clients, seed, start_round_num)
+        self._data, self._ids = federated_data, list(federated_data.client_ids())
+        if len(self._ids) < num_clients:
+            raise DataError(f"a cohort of {num_clients} clients cannot be expected from {len(self._ids)}")
+
+    def _draw(self, round_num: int) -> Iterator[tuple[ClientId, ClientDataset]]:
+        coins = numpy_rng(self._seed, round_num).random(len(self._ids)) * len(self._ids)
+        return self._data.get_clients(self._ids[index] for index in np.flatnonzero(coins < self._num_clients))
+
+
 class UniformShuffledClientSampler(ClientSampler):
     """Takes consecutive cohorts from shuffled clients. Source: fedjax.
 

@@ -102,7 +102,15 @@ CASES = {
     "sum": (lambda x: tf.reduce_sum(x, [0, 2]), [X], "jnp.sum(x, axis=(0, 2))"),
     "variance": (lambda x: tf.nn.moments(x, [1])[1], [X], "jnp.var(x, axis=1)"),
     "layer_norm": (normalized, [X, VECTOR, draw(4)], "_layer_norm(x, gamma, beta, epsilon=0.001)"),
-    "batch_norm": (batch_normalized, [X, VECTOR, np.abs(draw(4)), draw(4), draw(4)], "_batch_norm("),
+    "batch_norm": (batch_normalized, [X, VECTOR, np.abs(draw(4)), draw(4), draw(4)], "_normalize("),
+    "hard_silu": (lambda x: x * (tf.nn.relu6(x + 3.0) / 6.0), [SPECIAL[1:-1]], "jax.nn.hard_silu(x)"),
+    "hard_sigmoid": (lambda x: tf.nn.relu6(x + 3.0) * (1 / 6), [SPECIAL], "jax.nn.hard_sigmoid(x)"),
+    "index": (lambda x: x[:, 2] + x[:, -1], [X], "x[:, 2] + x[:, -1]"),
+    "depthwise": (
+        lambda x, kernel: tf.nn.depthwise_conv2d(x, kernel, [1, 2, 2, 1], "SAME"),
+        [IMAGES, draw(3, 3, 3, 2)],
+        "_depthwise_conv(x, kernel, strides=(2, 2))",
+    ),
     "standardized": (
         lambda x: standardized(x, [-1]),
         [X],
