@@ -90,12 +90,7 @@ def federate(
 
     def watched(record: dict[str, Any]) -> None:
         report(record)
-        lost = record.get("clients/non_finite")
-        if lost and not record.get("clients/participated"):
-            raise TrainingError(
-                f"round {record['round']}: no client's update was finite ({lost} were not), so nothing was learned. "
-                "Lower the learning rates, or look for values in the clients' data that are not finite, or too large."
-            )
+        _check_finite(record)
 
     def next_round(state: Any, client_data: Any) -> LearningProcessOutput:
         output = process.next(state, client_data)
@@ -125,6 +120,16 @@ def federate(
         report=watched,
     )
     return state, History("round", records)
+
+
+def _check_finite(record: Mapping[str, Any]) -> None:
+    """Raise `TrainingError` for the record of a round that learned nothing."""
+    lost = record.get("clients/non_finite")
+    if lost and not record.get("clients/participated"):
+        raise TrainingError(
+            f"round {record['round']}: no client's update was finite ({lost} were not), so nothing was learned. "
+            "Lower the learning rates, or look for values in the clients' data that are not finite, or too large."
+        )
 
 
 def _without_empty_means(record: dict[str, Any]) -> dict[str, Any]:
