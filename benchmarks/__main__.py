@@ -26,7 +26,6 @@ SUITES = {
     "memory": "conversion.memory",
     "first": "conversion.first",
     "cpu_rules": "kernels.cpu_rules",
-    "channels": "kernels.channels",
     "products": "kernels.products",
     "pages": "kernels.pages",
     "ablation": "ablation.ablation",
@@ -43,6 +42,7 @@ SUITES = {
     "training": "training.training",
     "gallery": "gallery.gallery",
     "serving": "serving.load",
+    "weights": "exported.weights",
 }
 
 

@@ -1,13 +1,12 @@
 """Compilation: the suites compile, calls, stages and scan_layers.
 
 compile: time to trace and compile, native JAX's and tf2jax's. calls: time to compile and to call with all CPU lowering
-rules, with none, and with ``xla_cpu_rules="auto:N"`` for several N. stages: XLA's time by stage.
+rules, and with none. stages: XLA's time by stage.
 scan_layers: an encoder exported with and without ``--scan-layers``.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gzip
 import importlib.util
@@ -21,23 +20,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.jaxprs.compat import bind
-from tf2jax_lite.xla_cpu import rules
 
 from . import exported, models
 from .native import Native
 from .records import Result
 from .timing import compile_once, in_turns, kernels, quiet, waited, warm
 
-CALLS = (0, 10, 100, 1000)
-SETTINGS: dict[str, dict[str, Any]] = {
-    "all": {"xla_cpu_rules": True},
-    "none": {"xla_cpu_rules": False},
-    **{f"auto {n}": {"xla_cpu_rules": f"auto:{n}"} for n in CALLS},
-}
+SETTINGS = {"all": True, "none": False}  # of the option `xla_cpu_rules`
 
 
 def _again(fn: Any, args: Any) -> tuple[Any, dict[str, Any]]:
@@ -117,11 +108,8 @@ def calls(options: Any) -> Iterator[Result]:
         compiles: dict[str, Callable[[], dict[str, Any]]] = {"native": native.compile_again}
         runs: dict[str, Callable[[], float]] = {"native": native}
         for who, setting in SETTINGS.items():
-            with contextlib.ExitStack() as stack:
-                for option, value in setting.items():
-                    stack.enter_context(tf2jax.override_config(option, value))
+            with tf2jax.override_config("xla_cpu_rules", setting):
                 fn, args = models.converted(graph, arrays)
-
             compiles[who] = functools.partial(_kept, runs, who, fn, args)
         costs = _repeated(compiles, options.rounds or 3)
         values = {
@@ -142,37 +130,12 @@ PARTS = {
     "writing kernels": "FusionCompiler::Compile",
     "compiling kernels": "TaskDispatcher::dispatch",
 }
-_WITH_RULES = (
-    lax.conv_general_dilated_p,
-    lax.reduce_window_max_p,
-    lax.reduce_window_sum_p,
-    lax.select_and_gather_add_p,
-    lax.select_and_scatter_add_p,
-)
 
 
 def _events(folder: str) -> list[dict[str, Any]]:
     (path,) = Path(folder).rglob("*.trace.json.gz")
     with gzip.open(path) as file:
         return [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X"]
-
-
-def plain(closed: Any) -> Callable[..., list[Any]]:
-    """Return a jaxpr's function with JAX's primitives in place of CPU variants.
-
-    Those in calls stay.
-    """
-    own = {rules.variant_of(primitive): primitive for primitive in _WITH_RULES}
-
-    def run(*args: Any) -> list[Any]:
-        env = dict(zip([*closed.jaxpr.constvars, *closed.jaxpr.invars], [*closed.consts, *args], strict=True))
-        for eqn in closed.jaxpr.eqns:
-            inputs = [atom.val if hasattr(atom, "val") else env[atom] for atom in eqn.invars]
-            results = bind(eqn, *inputs, primitive=own.get(eqn.primitive))
-            env.update(zip(eqn.outvars, results, strict=True))
-        return [atom.val if hasattr(atom, "val") else env[atom] for atom in closed.jaxpr.outvars]
-
-    return run
 
 
 def _compiling(traced: Any) -> float:
@@ -194,7 +157,9 @@ def stages(options: Any) -> Iterator[Result]:
         _, graph, arrays = models.traceable(*case.values())
         fn, args = models.converted(graph, arrays)
         traced = jax.jit(fn).trace(*args)
-        without = jax.jit(plain(traced.jaxpr)).trace(*jax.tree.leaves(args))
+        with tf2jax.override_config("xla_cpu_rules", False):
+            plain, _ = models.converted(graph, arrays)
+        without = jax.jit(plain).trace(*args)
         _compiling(traced)  # pays for warming up
         cpu = {which: _compiling(program) for which, program in (("without_rules", without), ("with_rules", traced))}
         jax.clear_caches()  # else XLA is not asked again

@@ -1,8 +1,7 @@
-"""The suites cpu_rules, channels, products and pages: single kernels on a CPU.
+"""The suites cpu_rules, products and pages: single kernels on a CPU.
 
-cpu_rules: operations with and without CPU lowering rules. channels: depthwise convolutions with and without channel
-blocks. products: transformers' matrix products in XLA and TensorFlow. pages: memory allocation per call, and the effect
-of larger pages.
+cpu_rules: operations with and without CPU lowering rules. products: transformers' matrix products in XLA and
+TensorFlow. pages: memory allocation per call, and the effect of larger pages.
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu import cost_model, pooling
-from tf2jax_lite.xla_cpu.catalog import NAMES
-from tf2jax_lite.xla_cpu.conv import rule
-from tf2jax_lite.xla_cpu.selection import using
+from tf2jax_lite.xla_cpu.transform import call
 
 from . import models
 from .records import Result
@@ -67,7 +63,7 @@ class Form:
         if self.kind in ("max", "sum"):
             where = ((1, self.window, self.window, 1), (1, self.stride, self.stride, 1), "SAME")
             pool = _max if self.kind == "max" else _sum
-            return (lambda x: pooling.call(pool, x, where=where)) if with_rule else lambda x: pool(x, where=where)
+            return (lambda x: call(pool, x, where=where)) if with_rule else lambda x: pool(x, where=where)
         rank = self.rank
         keywords: dict[str, Any] = {
             "window_strides": (self.stride,) * rank,
@@ -77,7 +73,7 @@ class Form:
         }
         convolve = functools.partial(lax.conv_general_dilated, **keywords)
         if with_rule:
-            convolve = functools.partial(rule.call, lax.conv_general_dilated, **keywords)
+            convolve = functools.partial(call, lax.conv_general_dilated, **keywords)
         if self.kind == "convolution of a sum":
             return lambda x, w: convolve(_summed(x, jnp.roll), w)
         return convolve
@@ -234,83 +230,6 @@ def cpu_rules(options: Any) -> Iterator[Result]:
                 contestants["tensorflow"] = waited_tf(tf.function(form.tensorflow()), *constants)
             times = in_turns(contestants, rounds=7, budget=1)
             yield {"form": str(form), "what": what}, {"times": times, "compile": compiling}
-
-
-# --- Channel blocks
-
-DEPTHWISE = tuple(
-    Form("depthwise", batch, side, channels, 0, window)
-    for batch, side, channels, window in (
-        (8, 112, 32, 3),
-        (8, 112, 64, 3),
-        (8, 56, 72, 3),
-        (8, 56, 128, 3),
-        (8, 56, 144, 3),
-        (8, 28, 40, 3),
-        (8, 28, 256, 3),
-        (8, 14, 512, 3),
-        (8, 28, 72, 5),
-        (8, 14, 672, 5),
-        (1, 32, 256, 7),
-        (8, 32, 256, 7),
-        (8, 28, 192, 7),
-        (8, 14, 384, 7),
-        (8, 7, 768, 7),
-    )
-)
-
-
-def channels(options: Any) -> Iterator[Result]:
-    """Yield times of results, where blocks matter, and of filter gradients."""
-    import tensorflow as tf
-
-    for form in (Form("depthwise", 2, 8, 256, 0, 7),) if options.size == "small" else DEPTHWISE:
-        x, w = form.arguments()
-        run = form.plain(True)
-        many_taps = form.window**2 >= cost_model.DEPTHWISE_BLOCK_MIN_TAPS
-        if many_taps and form.inputs >= cost_model.DEPTHWISE_BLOCK_MIN_CHANNELS:
-            blocks = jax.jit(run).lower(x, w).compile()
-            with using(NAMES - {"depthwise_blocks"}):
-                whole = jax.jit(run).lower(x, w).compile()
-            yield _channels(form, "result", blocks, whole, form.tensorflow(), (x, w))
-
-        def gradient(x: Any, w: Any, grad: Any, run: Any = run) -> Any:
-            return jax.vjp(lambda w: run(x, w), w)[1](grad)[0]
-
-        def in_tensorflow(x: Any, w: Any, grad: Any, form: Form = form) -> Any:
-            sizes = (form.window, form.window, form.inputs, 1)
-            strides = [1, form.stride, form.stride, 1]
-            return tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(
-                input=x, filter_sizes=sizes, out_backprop=grad, strides=strides, padding="SAME"
-            )
-
-        args = (x, w, form.plain(False)(x, w))
-        before = jax.jit(lambda x, w, grad, form=form: _one_reduction(form, x, grad)).lower(*args).compile()
-        ours = jax.jit(gradient).lower(*args).compile()
-        yield _channels(form, "filter gradient", ours, before, in_tensorflow, args)
-
-
-def _one_reduction(form: Form, x: Any, grad: Any) -> Any:
-    """Compute the filter gradient as one reduction over everything but the channels."""
-    margin = form.window // 2
-    padded = jnp.pad(x, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
-    taps = [(i, j) for i in range(form.window) for j in range(form.window)]
-    products = [padded[:, i : i + form.side, j : j + form.side] * grad for i, j in taps]
-    zeros = [np.zeros((), x.dtype)] * len(products)
-    sums = lax.reduce(products, zeros, lambda a, b: [p + q for p, q in zip(a, b, strict=True)], (0, 1, 2))
-    return jnp.stack(sums).reshape(form.window, form.window, 1, form.inputs)
-
-
-def _channels(form: Form, what: str, ours: Any, before: Any, tensorflow: Any, args: tuple[Any, ...]) -> Result:
-    import tensorflow as tf
-
-    graph, constants = tf.function(tensorflow, autograph=False), [tf.constant(np.asarray(a)) for a in args]
-    contestants = {
-        "tf2jax_lite": waited(ours, *args),
-        "before": waited(before, *args),
-        "tensorflow": waited_tf(graph, *constants),
-    }
-    return {"form": str(form), "what": what}, {"times": in_turns(contestants, rounds=20)}
 
 
 # --- Products

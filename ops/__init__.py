@@ -10,8 +10,8 @@ family's `__init__` imports their modules. `rare` imports the others, when one o
 `tf2jax_lite.support.op_traits` lists ops that are rejected, with a reason, unsafe ones, and stateful ones that may be
 dropped if nothing uses their results.
 
-Imports `xla_cpu`, `dynamic_shapes`, `values` and what is below them; must not import the converter (`lowering`,
-`passes`, `frontend`).
+Imports `dynamic_shapes`, `values` and what is below them; must not import the converter (`lowering`, `passes`,
+`frontend`), nor `xla_cpu`: ops are plain JAX, and the interpreter has CPU lowering rules applied.
 """
 
 if __name__ != "tf2jax_lite.ops":

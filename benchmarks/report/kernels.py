@@ -37,33 +37,6 @@ def convolutions(records: Sequence[Record]) -> str:
     return template("convolutions") + "\n" + table(header, rows)
 
 
-def channels(records: Sequence[Record]) -> str:
-    """Return the section on the suite channels."""
-    medians = {
-        what: median(r["ratios"]["before"] for r in records if r["what"] == what)
-        for what in ("result", "filter gradient")
-    }
-    rows = [
-        (
-            r["form"],
-            r["what"],
-            *(milliseconds(r, who, 2) for who in ("before", "tf2jax_lite")),
-            ratio(r["ratios"]["before"]),
-            ratio(r["times"]["before"]["median"] / r["times"]["tensorflow"]["median"]),
-            ratio(r["ratios"]["tensorflow"]),
-        )
-        for r in records
-    ]
-    text = template(
-        "channels",
-        gradient=ratio(medians["filter gradient"]),
-        result=ratio(medians["result"]),
-        machine=machines(records),
-    )
-    header = ("convolution", "", "before, ms", "now", "ratio", "to TensorFlow, before", "now")
-    return text + "\n" + table(header, rows)
-
-
 def operations(records: Sequence[Record]) -> str:
     """Return the section on the suite operations."""
     ratio = {(r["name"], r["what"]): r["ratios"]["tensorflow"] for r in records}

@@ -221,7 +221,6 @@ def page(results: Sequence[Record], elsewhere: Sequence[Record] = (), before: Se
         parts.append(_models("One training step (SGD with momentum)", suites["train"]))
     for name, render in (
         ("cpu_rules", kernels.convolutions),
-        ("channels", kernels.channels),
         ("operations", kernels.operations),
         ("long", kernels.long),
         ("products", kernels.products),

@@ -20,13 +20,12 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.dynamic_shapes.provenance import name_of
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
+from tf2jax_lite.jaxprs.materialize import materialize
 from tf2jax_lite.loops.shard_map import fori_loop, scan
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern, Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, normalize_axis, static_value
-from tf2jax_lite.xla_cpu.materialize import materialize
-from tf2jax_lite.xla_cpu.top_k import top_k as largest
 
 from .gather import take
 
@@ -76,7 +75,7 @@ def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
         if isinstance(x.shape[-1], int) and k > x.shape[-1]:
             raise OpError(f"k is {k}, but the last dimension has only {x.shape[-1]} elements")
         x = ensure_length(x, x.ndim - 1, k)
-    values, indices = largest(x, k)
+    values, indices = lax.top_k(x, k)
     # XLA:CPU recognizes a selection by its final slice: with one more slice, of the k-th element, it sorts all.
     return materialize(values), lax.convert_element_type(materialize(indices), canonical(index_type))
 

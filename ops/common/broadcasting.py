@@ -14,8 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu.reductions import broadcast, repeats_long_rows
-
 MAX_FOLDED = 1024
 """Elements of the largest array that constant folding makes; larger ones are made in the trace, without a constant."""
 
@@ -80,9 +78,7 @@ def matched(x: Any, y: Any) -> tuple[Any, Any]:
     x, y = array(x), array(y)
     if x.ndim == y.ndim or not x.ndim or not y.ndim:
         if x.shape != y.shape:
-            shape = jnp.broadcast_shapes(x.shape, y.shape)
-            if x.ndim == y.ndim and (repeats_long_rows(x.shape, shape) or repeats_long_rows(y.shape, shape)):
-                return _broadcast_to(x, shape), _broadcast_to(y, shape)
+            jnp.broadcast_shapes(x.shape, y.shape)
         return x, y
     return pair(x, y)
 
@@ -91,8 +87,6 @@ def _broadcast_to(x: Any, shape: tuple[Any, ...]) -> Any:
     """Broadcast in one equation; ``jnp.broadcast_to`` traces three times as long."""
     if x.shape == shape:
         return x
-    if repeats_long_rows(x.shape, shape):
-        return broadcast(x, shape)
     first = len(shape) - x.ndim
     if x.shape == shape[first:]:
         return lax.broadcast_in_dim(x, shape, tuple(range(first, len(shape))))

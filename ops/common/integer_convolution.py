@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu.conv.params import ConvParams, conv_params, pad, reorder, strided_slice, unravel_index
+from tf2jax_lite.jaxprs.convolutions import ConvParams, conv_params, pad, reorder, strided_slice, unravel_index
 
 
 def integer_convolution(

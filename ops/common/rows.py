@@ -9,7 +9,6 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.values.static import static_value
-from tf2jax_lite.xla_cpu.cumulative import cumulative
 
 MAX_COMPARED_PAIRS = 1 << 22
 """Up to this many pairs of rows are compared pairwise; beyond, equal rows are identified by sorting."""
@@ -74,6 +73,6 @@ def row_of(splits: Any, count: Any) -> Any:
 def nonzero(mask: Any, size: Any, fill_value: Any) -> Any:
     """Return the indices at which a vector is true, as `jnp.nonzero` with ``size``."""
     count = mask.shape[0]
-    number = cumulative(lax.cumsum, lax.convert_element_type(mask, np.int32), 0, False) - 1
+    number = lax.cumsum(lax.convert_element_type(mask, np.int32)) - 1
     out = jnp.full((size,), jnp.asarray(fill_value, np.int32))
     return out.at[jnp.where(mask, number, size)].set(lax.iota(np.int32, count), mode="drop")

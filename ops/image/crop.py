@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from tf2jax_lite.jaxprs.materialize import materialize, materialize_if_traced
 from tf2jax_lite.jaxprs.shard_map import linear_transpose
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.common.precision import product, quotient
@@ -26,7 +27,6 @@ from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
 from tf2jax_lite.values.symbolic_float import as_float
-from tf2jax_lite.xla_cpu.materialize import materialize, materialize_if_traced
 
 
 def image_batch(images: Any) -> Any:

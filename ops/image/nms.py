@@ -20,13 +20,12 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound, ensure_length, is_data_dependent
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
+from tf2jax_lite.jaxprs.materialize import materialize
 from tf2jax_lite.loops.shard_map import fori_loop, while_loop
 from tf2jax_lite.ops.registry import REQUIRED, Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, static_value
-from tf2jax_lite.xla_cpu.materialize import materialize
-from tf2jax_lite.xla_cpu.reductions import arg_reduce
 
 _F32 = np.float32
 
@@ -159,7 +158,7 @@ def _gather(values: Any, index: Any) -> Any:
 
 def _argmax(scores: Any) -> Any:
     """Return the index of the maximum along the last axis, the first of equal ones."""
-    return materialize(arg_reduce(lax.argmax, scores, scores.ndim - 1))
+    return materialize(lax.argmax(ensure_length(scores, scores.ndim - 1, 1), scores.ndim - 1, np.int32))
 
 
 def _while(going: Callable[..., Any], step: Callable[..., tuple[Any, ...]], count: int, *start: Any) -> tuple[Any, ...]:

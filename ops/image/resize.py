@@ -2,7 +2,7 @@
 
 All methods but the nearest one are products with a matrix of weights for rows and one for columns. An inf or NaN pixel
 affects its whole row and column, not only its neighbors as in TensorFlow. On CPU, where the few nonzero weights are
-gathered (`xla_cpu.constant_dot`), it affects its neighbors only.
+gathered (`jaxprs.constant_dot`), it affects its neighbors only.
 
 TF: core/kernels/image: resize_bilinear_op.cc, resize_nearest_neighbor_op.cc, resize_bicubic_op.cc,
 scale_and_translate_op.cc, sampling_kernels.h.
@@ -19,14 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.jaxprs.constant_dot import MAX_DENSE, Taps, constant_dot, weights_of
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.support.limits import check_result
 from tf2jax_lite.values.static import dims, is_static
 from tf2jax_lite.values.symbolic_float import as_float
-from tf2jax_lite.xla_cpu import cost_model
-from tf2jax_lite.xla_cpu.constant_dot import Taps, constant_dot, weights_of
 
 _F32 = np.float32
 _HIGHEST = lax.Precision.HIGHEST
@@ -347,7 +346,7 @@ def _sampling_weights(
     sample = (_pixel_range(size_out, _F32) + _F32(0.5)) * inverse - inverse * translation
     kernel, radius = _KERNELS[kernel_type]
     index = _pixel_range(size_in, np.int32)[None, :]
-    if xp is np and size_in * size_out > cost_model.CONSTANT_DOT_MAX_DENSE:
+    if xp is np and size_in * size_out > MAX_DENSE:
         support = radius * kernel_scale
         taps = np.arange(math.ceil(2 * support) + 2, dtype=np.int32)
         index = np.floor(sample - support)[:, None].astype(np.int32) + taps

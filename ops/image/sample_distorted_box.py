@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.jaxprs.materialize import materialize
 from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.common.precision import quotient
 from tf2jax_lite.ops.random._samples import uint32_to_float
@@ -21,7 +22,6 @@ from tf2jax_lite.ops.random.philox import block, from_jax_key, scramble, skip
 from tf2jax_lite.ops.registry import REQUIRED, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
-from tf2jax_lite.xla_cpu.materialize import materialize
 
 _F32, _I32 = np.float32, np.int32
 _MARGIN = _F32(1e-7)  # distance of a product from the next half

@@ -18,7 +18,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.xla_cpu.dot_order import is_better_swapped, swapped_dot
 
 Labels = Sequence[Hashable]
 
@@ -55,9 +54,21 @@ def _contract(x: Any, x_labels: Labels, y: Any, y_labels: Labels, out: Labels, d
     taken = {*batch, *summed}
     left, right = ([label for label in labels if label not in taken] for labels in (x_labels, y_labels))
     labels, swapped = [*batch, *left, *right], [*batch, *right, *left]
-    if is_better_swapped(labels, swapped, out):
-        return _transpose(swapped_dot(x, y, numbers, dtype), swapped, out)
+    if _is_rotated(swapped, out) and not _is_rotated(labels, out):
+        x, y, labels, numbers = y, x, swapped, ((numbers[0][1], numbers[0][0]), (numbers[1][1], numbers[1][0]))
     return _transpose(lax.dot_general(x, y, numbers, preferred_element_type=dtype), labels, out)
+
+
+def _is_rotated(labels: Labels, wanted: Labels) -> bool:
+    """Return whether dimensions are as wanted, except for one later block.
+
+    A product of such a result reads it in its present layout. An attention's weights times its values are so with
+    swapped operands: (batch, heads, size, queries) where (batch, queries, heads, size) is wanted. On GPU XLA needs no
+    copy then, as for the result of `jnp.einsum`.
+    """
+    same = next((i for i, (a, b) in enumerate(zip(labels, wanted, strict=True)) if a != b), len(labels))
+    rest, other = list(labels[same:]), list(wanted[same:])
+    return not rest or any(rest[i:] + rest[:i] == other for i in range(1, len(rest)))
 
 
 def _drop_ones(x: Any, labels: Labels, other: Any, other_labels: Labels, which: Any) -> tuple[Any, list[Hashable]]:

@@ -24,7 +24,6 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import is_symbolic
 from tf2jax_lite.values.symbolic_float import is_float_dim
 from tf2jax_lite.values.variant import add_variants
-from tf2jax_lite.xla_cpu import inverse_trig
 
 
 def fold_binary(fn: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -280,7 +279,7 @@ def _next_after_jvp(primals: Any, tangents: Any) -> Any:
     return _next_after(*primals), tangents[0]
 
 
-_binary("Atan2", "Return the angle of the point (y, x)", inverse_trig.atan2, pattern=Pattern.TRANSCENDENTAL)
+_binary("Atan2", "Return the angle of the point (y, x)", lax.atan2, pattern=Pattern.TRANSCENDENTAL)
 _binary("NextAfter", "Return the next number after x in the direction of y", _next_after)
 
 

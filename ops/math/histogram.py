@@ -13,11 +13,11 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
+from tf2jax_lite.jaxprs.materialize import materialize
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.xla_cpu.materialize import materialize
 
 
 def _bins(size: Any, bound: int | DynamicShapes | None) -> Any:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim, min_dim
 from tf2jax_lite.ops.common.broadcasting import number
 from tf2jax_lite.ops.common.precision import in_float32, upcast
@@ -23,8 +24,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, is_symbolic, normalize_axis
-from tf2jax_lite.xla_cpu.cumulative import cumulative
-from tf2jax_lite.xla_cpu.reductions import arg_reduce, reduce_axes
 
 
 def _axes(axes: Any, rank: int) -> tuple[int, ...]:
@@ -136,7 +135,7 @@ def reduce_sum(x, axis: Static, *, keep_dims=False):
       axis: ints in ``[-rank, rank)``, a scalar or vector without duplicates; none: the array is returned.
     """
     axes = _axes(axis, x.ndim)
-    return _restore_dims(in_float32(lambda v: reduce_axes(lax.reduce_sum, v, axes), x), axes, keep_dims)
+    return _restore_dims(in_float32(lambda v: lax.reduce_sum(v, axes), x), axes, keep_dims)
 
 
 @op("Prod", fold=_fold_reduce("Prod"), pattern=Pattern.MATERIALIZED)
@@ -159,7 +158,7 @@ def reduce_mean(x, axis: Static, *, keep_dims=False):
         count = 1
 
     def mean(v: Any) -> Any:
-        return lax.div(reduce_axes(lax.reduce_sum, v, axes), number(count, v.dtype))
+        return lax.div(lax.reduce_sum(v, axes), number(count, v.dtype))
 
     if jnp.issubdtype(x.dtype, jnp.integer):
         dtype = canonical(np.uint64 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else np.int64)
@@ -178,7 +177,7 @@ def reduce_max(x, axis: Static, *, keep_dims=False):
     NaN if an element is NaN; equal maxima share the gradient.
     """
     axes = _axes(axis, x.ndim)
-    return _restore_dims(reduce_axes(lax.reduce_max, x, axes), axes, keep_dims)
+    return _restore_dims(lax.reduce_max(x, axes), axes, keep_dims)
 
 
 @op("Min", fold=_fold_reduce("Min"), pattern=Pattern.MATERIALIZED)
@@ -190,7 +189,7 @@ def reduce_min(x, axis: Static, *, keep_dims=False):
     NaN if an element is NaN; equal minima share the gradient.
     """
     axes = _axes(axis, x.ndim)
-    return _restore_dims(reduce_axes(lax.reduce_min, x, axes), axes, keep_dims)
+    return _restore_dims(lax.reduce_min(x, axes), axes, keep_dims)
 
 
 @op("All", fold=_fold_logical(np.all), pattern=Pattern.MATERIALIZED)
@@ -235,7 +234,7 @@ def euclidean_norm(x, axis: Static, *, keep_dims=False):
         y = lax.select(lax.lt(total, lax.full_like(total, 0)), lax.full_like(root, lowest), root)
     else:
         squares = lax.mul(x, x)
-        y = in_float32(lambda v: lax.sqrt(reduce_axes(lax.reduce_sum, v, axes)), squares)
+        y = in_float32(lambda v: lax.sqrt(lax.reduce_sum(v, axes)), squares)
     return _restore_dims(y, axes, keep_dims)
 
 
@@ -259,7 +258,7 @@ def _arg(x: Any, dimension: Any, output_type: Any, largest: bool) -> Any:
         # TensorFlow starts with index 0 and the worst finite value, and replaces them by a better one, never by NaN.
         worst = lax.full_like(x, jnp.finfo(x.dtype).min if largest else jnp.finfo(x.dtype).max)
         x = lax.select(lax.gt(x, worst) if largest else lax.lt(x, worst), x, worst)
-    index = arg_reduce(lax.argmax if largest else lax.argmin, x, axis)
+    index = (lax.argmax if largest else lax.argmin)(ensure_length(x, axis, 1), axis, np.int32)
     return lax.convert_element_type(index, canonical(output_type))
 
 
@@ -315,7 +314,7 @@ def _scan(fn: Any, x: Any, axis: Any, exclusive: bool, reverse: bool, identity: 
     axis = _scan_axis(axis, x.ndim)
     if exclusive:
         x = _shifted(x, axis, reverse, identity)
-    return in_float32(lambda v: cumulative(fn, v, axis, reverse), x)
+    return in_float32(lambda v: fn(v, axis=axis, reverse=reverse), x)
 
 
 def _fold_scan(name: str) -> Callable[..., np.ndarray]:

@@ -17,7 +17,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import is_string
 from tf2jax_lite.values.variant import Variant
-from tf2jax_lite.xla_cpu import inverse_trig
 
 
 def _unary(
@@ -134,9 +133,9 @@ for _name, _summary, _fn in (
     ("Sin", "sine", lax.sin),
     ("Cos", "cosine", lax.cos),
     ("Tan", "tangent", lax.tan),
-    ("Asin", "inverse sine", inverse_trig.asin),
-    ("Acos", "inverse cosine", inverse_trig.acos),
-    ("Atan", "inverse tangent", inverse_trig.atan),
+    ("Asin", "inverse sine", lax.asin),
+    ("Acos", "inverse cosine", lax.acos),
+    ("Atan", "inverse tangent", lax.atan),
     ("Sinh", "hyperbolic sine", lax.sinh),
     ("Cosh", "hyperbolic cosine", lax.cosh),
     ("Tanh", "hyperbolic tangent", lax.tanh),
@@ -220,7 +219,7 @@ def imag(input, *, Tout=None):
 @op("Angle")
 def angle(input, *, Tout=None):
     """Return the argument of complex numbers, in (-pi, pi]."""
-    return inverse_trig.atan2(jnp.imag(input), jnp.real(input))
+    return lax.atan2(jnp.imag(input), jnp.real(input))
 
 
 @op("ComplexAbs")

@@ -3,8 +3,7 @@
 Read `activations` for the form of an op, then `conv` (attributes, padding, layouts). `fused` has ops that Grappler
 fuses, `rnn_cells` one fused cell, `cudnn_rnn` a whole network, `ctc` connectionist temporal classification.
 
-Convolutions and poolings call `tf2jax_lite.xla_cpu`, which lowers them otherwise on CPU. Never imports
-`ops.quantization` or `ops.state`.
+Never imports `ops.quantization` or `ops.state`.
 """
 
 from . import (  # noqa: F401

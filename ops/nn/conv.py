@@ -27,7 +27,6 @@ from tf2jax_lite.ops.registry import REQUIRED, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
-from tf2jax_lite.xla_cpu.conv.rule import call
 
 Dims = Sequence[int]
 
@@ -126,7 +125,7 @@ def convolve(input: Any, filter: Any, attrs: ConvAttrs) -> Any:
     if jnp.issubdtype(input.dtype, jnp.integer) and not symbolic:
         return integer_convolution(input, filter, padding=pads, **params)
     if not symbolic or (attrs.padding == "SAME" and max(strides) == 1):
-        return call(lax.conv_general_dilated, input, filter, padding=pads, **params)
+        return lax.conv_general_dilated(input, filter, padding=pads, **params)
     padding = "SAME" if attrs.padding == "SAME" else pads
     return canonical_array(_convolve_symbolic(input, filter, padding, pads, spatial_axes, symbolic, params))
 
@@ -154,7 +153,7 @@ def _convolve_symbolic(
         config[axis] = (pads[i][0], covered - input.shape[axis] - pads[i][0], 0)
         rest[i] = (0, 0)
     padded = lax.pad(input, np.zeros((), input.dtype), config)
-    result = call(lax.conv_general_dilated, padded, filter, padding=tuple(rest), **params)
+    result = lax.conv_general_dilated(padded, filter, padding=tuple(rest), **params)
     return result if result.shape == spec.shape else lax.slice(result, (0,) * result.ndim, spec.shape)
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.dim_expr import canonical_dim
+from tf2jax_lite.jaxprs.materialize import materialize
 from tf2jax_lite.ops.common.precision import total
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.xla_cpu.materialize import materialize
 
 from .conv import Dims, resolve_padding
 

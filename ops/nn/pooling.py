@@ -28,7 +28,6 @@ from tf2jax_lite.ops.registry import REQUIRED, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims
-from tf2jax_lite.xla_cpu.pooling import call
 
 from .conv import Dims, layout, resolve_padding, spatial
 
@@ -69,16 +68,12 @@ def _lowest(dtype: Any) -> Any:
     return np.array(-np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).min, dtype)
 
 
-def _reduce_max(value: Any, *, window: Window) -> Any:
-    return lax.reduce_window(value, _lowest(value.dtype), lax.max, *window)
-
-
-def _reduce_sum(value: Any, *, window: Window) -> Any:
+def _reduce_sum(value: Any, window: Window) -> Any:
     return lax.reduce_window(value, np.zeros((), value.dtype), lax.add, *window)
 
 
 def _window_max(value: Any, window: Window) -> Any:
-    return canonical_array(call(_reduce_max, value, window=window))
+    return canonical_array(lax.reduce_window(value, _lowest(value.dtype), lax.max, *window))
 
 
 def _counts(value: Any, window: Window) -> Any:
@@ -110,7 +105,7 @@ def avg_pool_of(value: Any, ksize: Dims, strides: Dims, padding: str, data_forma
     spatial_axes = layout(data_format)[1]
     if any(k != 1 or s != 1 for i, (k, s) in enumerate(zip(*window[:2], strict=True)) if i not in spatial_axes):
         raise OpError(f"means over batch or channels: ksize {window.sizes}, strides {window.strides}")
-    return in_float32(lambda v: canonical_array(call(_reduce_sum, v, window=window)) / _counts(v, window), value)
+    return in_float32(lambda v: canonical_array(_reduce_sum(v, window)) / _counts(v, window), value)
 
 
 def _first_max(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -2,7 +2,7 @@
 
 TensorFlow's ops have the last axis. Transpose sinking uses the second kind: XLA's CPU backend reduces an inner axis
 faster in its present layout than transposed to the end and back, unless 8 values or fewer follow the axis (two cores,
-JAX 0.10). Long axes are reduced in rows (`xla_cpu.reductions`).
+JAX 0.10).
 
 TF: core/kernels/softmax_op.cc.
 """
@@ -16,15 +16,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
+from tf2jax_lite.jaxprs.materialize import materialize
 from tf2jax_lite.jaxprs.tracing_cache import inlined
-from tf2jax_lite.ops.common.broadcasting import matched
 from tf2jax_lite.ops.common.precision import in_float32
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
-from tf2jax_lite.xla_cpu.materialize import materialize
-from tf2jax_lite.xla_cpu.reductions import has_long_rows, reduce_axes
 
 _FEW_TRAILING = 8  # values after the axis, up to which a transpose is faster
 
@@ -32,16 +29,13 @@ _FEW_TRAILING = 8  # values after the axis, up to which a transpose is faster
 @inlined
 def softmax_along(x: Any, *, axis: int) -> Any:
     """Return ``jax.nn.softmax(x, axis)``."""
-    return _softmax_of_rows(x, axis) if _is_long(x, axis) else _along(jax.nn.softmax, x, axis)
+    return _along(jax.nn.softmax, x, axis)
 
 
 @inlined
 def log_softmax_along(x: Any, *, axis: int) -> Any:
     """Return ``jax.nn.log_softmax(x, axis)``."""
-    if not _is_long(x, axis):
-        return _along(_log_softmax, x, axis)
-    shifted = _shifted(x, axis)
-    return lax.sub(*matched(shifted, lax.log(_reduced(lax.reduce_sum, lax.exp(shifted), axis))))
+    return _along(_log_softmax, x, axis)
 
 
 @op("Softmax", pattern=Pattern.MATERIALIZED)
@@ -101,32 +95,6 @@ def _along(fn: Callable[..., Any], x: Any, axis: int) -> Any:
     if all(isinstance(n, int) for n in trailing) and math.prod(trailing) <= _FEW_TRAILING:
         return jnp.moveaxis(fn(jnp.moveaxis(x, axis, -1), axis=-1), -1, axis)
     return fn(x, axis=axis)
-
-
-def _is_long(x: Any, axis: int) -> bool:
-    # 16-bit floats need float32 accumulators, which jax.nn has.
-    return has_long_rows(x.shape, (axis,)) and jnp.finfo(x.dtype).bits >= 32
-
-
-def _reduced(fn: Callable[..., Any], x: Any, axis: int) -> Any:
-    return lax.expand_dims(reduce_axes(fn, x, (axis,)), (axis,))
-
-
-def _shifted(x: Any, axis: int) -> Any:
-    return lax.sub(*matched(x, _reduced(lax.reduce_max, lax.stop_gradient(x), axis)))
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _softmax_of_rows(x: Any, axis: int) -> Any:
-    exponentials = lax.exp(_shifted(x, axis))
-    return lax.div(*matched(exponentials, _reduced(lax.reduce_sum, exponentials, axis)))
-
-
-@_softmax_of_rows.defjvp
-def _(axis: int, primals: Any, tangents: Any) -> Any:
-    (x,), (t,) = primals, tangents
-    y = _softmax_of_rows(x, axis)
-    return y, y * lax.sub(*matched(t, _reduced(lax.reduce_sum, y * t, axis)))
 
 
 AXIS_IMPLS: Mapping[Callable[..., Any], Callable[..., Any]] = {

@@ -23,13 +23,13 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.jaxprs.materialize import materialize
 from tf2jax_lite.jaxprs.tracing_cache import shared
 from tf2jax_lite.loops.shard_map import fori_loop, while_loop
 from tf2jax_lite.ops.common.derivatives import random_gamma_grad
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import from_u32_pair, to_u32_pair
 from tf2jax_lite.values.static import canonical, dims
-from tf2jax_lite.xla_cpu.materialize import materialize
 
 from .philox import at, bits, block, skip, stack_columns
 

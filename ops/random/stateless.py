@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.registry import REQUIRED, Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import from_u32_pair
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.xla_cpu.swaps import permutation_of_swaps
 
 from ._samples import (
     binomial,
@@ -98,10 +98,34 @@ def stateless_random_uniform_int(*, shape, minval, maxval, dtype, **stream):
 
 @functools.partial(jax.jit, static_argnames="size")
 def permutation(key: Any, counter: Any, size: int) -> Any:
-    """Return TensorFlow's Fisher-Yates permutation: step i swaps i and j_i of word i."""
-    step = lax.iota(np.uint32, size)
+    """Return TensorFlow's Fisher-Yates permutation: step i swaps i and j_i of word i.
+
+    Entries are followed through all swaps at once. Entry i ends with the content of j_i before step i, which is the
+    content of entry q before step q, for the last step q < i with j_q = j_i (or j_i itself if there is none). The
+    content of an entry before its own step comes in turn from the last earlier step that swapped it. These chains,
+    which are short, are followed for all entries.
+    """
+    order = lax.iota(np.int32, size)
+    if size < 2:
+        return order
+    number = lax.iota(np.uint32, size)
     words = bits(key, counter, size).reshape(-1)[:size]  # that of the last step does not count
-    return permutation_of_swaps((step + lax.rem(words, np.uint32(size) - step)).astype(np.int32))
+    targets = (number + lax.rem(words, np.uint32(size) - number)).astype(np.int32)
+    # Steps sorted by target (j_i), then by number; the last entry's target is itself.
+    inverted, step = lax.top_k(~targets, size)
+    target = ~inverted
+    same = target[1:] == target[:-1]
+    previous = jnp.where(jnp.pad(same, (1, 0)), jnp.roll(step, 1), -1)
+    source = jnp.where(step == target, previous, step)
+    last = jnp.where(jnp.pad(same, (0, 1)), size, target)
+    chain = order.at[last].set(jnp.where(source < 0, target, source), mode="drop")
+
+    def follow(state: Any) -> tuple[Any, Any]:
+        next_chain = state[0][state[0]]
+        return next_chain, jnp.any(next_chain != state[0])
+
+    content = while_loop(lambda state: state[1], follow, (chain, jnp.asarray(True)))[0]
+    return order.at[step].set(jnp.where(previous < 0, target, content[previous]))
 
 
 @op("StatelessShuffle", int64="pair")

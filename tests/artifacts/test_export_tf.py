@@ -3,6 +3,8 @@
 import filecmp
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
@@ -140,3 +142,52 @@ def test_what_is_refused(artifact, tmp_path):
     with pytest.raises(ExportError, match="the artifact has"):
         write_trained(tmp_path / "a", tmp_path / "c", {name: np.zeros((1, 2, 3), np.float32)})
     assert not (tmp_path / "c").exists() and not (tmp_path / "out2").exists()
+
+
+ALONE = """
+import sys
+for name in ("tf2jax_lite", "jax", "jaxlib"):
+    sys.modules[name] = None
+import numpy as np
+import tensorflow as tf
+folder, data, out = sys.argv[1:]
+serving = tf.saved_model.load(folder).signatures["serving_default"]
+(name,) = serving.structured_input_signature[1]
+x = np.load(data)["x"]
+found = [next(iter(serving(**{name: tf.constant(part)}).values())).numpy() for part in (x, x[:1])]
+np.savez(out, *found)
+"""
+
+
+@pytest.mark.parametrize("options", [["--classes", "5"], []], ids=["new head", "same head"])
+def test_trained_model_serves_in_a_process_of_tensorflow_alone(options, artifact, tmp_path):
+    """A new head needs --stablehlo; the original's graph does for the same one."""
+    data = {**make_examples(30, 1), "y": np.arange(30) % (5 if options else 3)}
+    np.savez(tmp_path / "data.npz", **data)
+    words = [
+        "finetune",
+        artifact,
+        "--data",
+        tmp_path / "data.npz",
+        "--out",
+        tmp_path / "tuned",
+        "--from-logits",
+        *options,
+    ]
+    result = CliRunner().invoke(app, [str(word) for word in [*words, "--epochs", "1"]])
+    assert result.exit_code == 0, result.output
+    out = tmp_path / "saved_model"
+    if options:
+        with pytest.raises(InputError, match=r"another head.*stablehlo=True"):
+            tf2jax.export_to_tf(tmp_path / "tuned", out)
+        options = ["--stablehlo"]
+    result = CliRunner().invoke(app, ["export-tf", str(tmp_path / "tuned"), str(out), *options])
+    assert result.exit_code == 0, (result.output, result.exception)
+    np.savez(tmp_path / "x.npz", x=X)
+    command = [sys.executable, "-c", ALONE, out, tmp_path / "x.npz", tmp_path / "y.npz"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    fn, params = tf2jax.load(tmp_path / "tuned", "serving_default")
+    for part, found in zip((X, X[:1]), np.load(tmp_path / "y.npz").values(), strict=True):
+        expected = np.asarray(next(iter(tf.nest.flatten(fn(params, part)[0]))))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

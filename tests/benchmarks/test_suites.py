@@ -1,19 +1,15 @@
 """The benchmarks run at small sizes with consistent numbers, untimed."""
 
 import os
-from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from jax import lax
 
-from benchmarks import compilation, records, timing
+from benchmarks import records, timing
 from benchmarks.__main__ import main
 from benchmarks.report import pages
 from benchmarks.report.performance import page
-from tf2jax_lite.xla_cpu import rules
 
 
 @pytest.mark.full
@@ -43,15 +39,6 @@ def test_operations():
     text = page(found)
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith(("| sum over", "| one_hot"))]
     assert [[bool(cell.strip(" |")) for cell in row] for row in rows] == [[True] * 5, [True, True, True, False, False]]
-
-
-@pytest.mark.full
-def test_channels():
-    """Both kinds have times, also of TensorFlow; the page has a row for each."""
-    found = main(["run", "--suite", "channels", "--size", "small"])
-    assert [r["what"] for r in found] == ["result", "filter gradient"]
-    assert all(set(r["ratios"]) == {"before", "tensorflow"} and min(r["ratios"].values()) > 0 for r in found)
-    assert page(found).count("| depthwise 7x7, 2x8x8x256 | ") == 2
 
 
 @pytest.mark.full
@@ -86,19 +73,6 @@ def test_stages():
     assert all(seconds > 0 for seconds in found["seconds"].values())
     text = page([found])
     assert f"| lstm | 1 | {found['kernels']} | {found['different']} |" in text
-
-
-@pytest.mark.full
-def test_a_program_without_cpu_rules():
-    """JAX's convolution replaces the primitive with a CPU rule, and computes the same."""
-    x, w = jnp.ones((1, 5, 6, 3)), jnp.ones((3, 3, 1, 3))
-    params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": ("NHWC", "HWIO", "NHWC")}
-    fn = partial(rules.call, lax.conv_general_dilated, feature_group_count=3, **params)
-    traced = jax.jit(lambda x, w: jnp.tanh(fn(x, w))).trace(x, w)
-    own = jax.jit(compilation.plain(traced.jaxpr)).trace(x, w)
-    counts = [program.lower().as_text().count("stablehlo.convolution") for program in (traced, own)]
-    assert counts == [0, 1]
-    np.testing.assert_allclose(own.lower().compile()(x, w)[0], jnp.tanh(fn(x, w)), rtol=1e-5)
 
 
 @pytest.mark.full

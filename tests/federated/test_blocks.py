@@ -154,7 +154,7 @@ def test_lora_starts_unchanged_and_trains_the_product():
     model = with_lora(base, 2, alpha=4)
     weights = model.init(jax.random.key(1))
     np.testing.assert_array_equal(merge_lora(weights, 2.0).trainable["w"], drawn()["w"])
-    grads = model_grad(model)(weights, CLIENTS[0], jax.random.key(0))
+    grads = model_grad(model)(weights, CLIENTS[0], jax.random.key(0)).trainable
     inner = Logistic.grad(drawn(), CLIENTS[0])["w"]
     np.testing.assert_allclose(grads["w"]["b"], 2.0 * np.asarray(weights.trainable["w"]["a"]).T @ inner, atol=1e-5)
     assert set(weights.trainable) == {"w"}

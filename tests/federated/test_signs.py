@@ -50,7 +50,7 @@ def own_work():
 
     def step(state, message, carry, batch):
         weights, count = carry
-        grads = grad(message._replace(trainable=weights), batch, None)
+        grads = grad(message._replace(trainable=weights), batch).trainable
         count += jnp.sum(batch.get("__mask__", jnp.ones(len(batch["y"]), bool)))
         return jax.tree.map(lambda w, g: w - LR * g, weights, grads), count
 

@@ -140,7 +140,7 @@ def test_own_client_step_with_the_weights_of_the_carry():
     grad, work = fed.model_grad(model()), fed.build_model_delta_client_work(model(), optax.sgd(LR))
 
     def client_step(state, message, carry, batch):
-        grads = grad(fed.ModelWeights(carry.trainable, carry.non_trainable), batch, None)
+        grads = grad(fed.ModelWeights(carry.trainable, carry.non_trainable), batch, None).trainable
         grads = jax.tree.map(lambda g: g / jnp.maximum(optax.tree.norm(grads) / 0.1, 1), grads)
         weights = jax.tree.map(lambda w, g: w - LR * g, carry.trainable, grads)
         return carry._replace(trainable=weights, weight=carry.weight + batch[fed.EXAMPLE_MASK_KEY].sum())

@@ -35,7 +35,7 @@ def test_bad_options_raise(name, value):
         tf2jax_lite.update_config(name, value)
 
 
-LISTS = [("passes", "cse"), ("passes", "dilated_conv"), ("passes", "drop_unit_axes"), ("xla_cpu_rules", "winograd")]
+LISTS = [("passes", "cse"), ("passes", "dilated_conv"), ("passes", "drop_unit_axes"), ("xla_cpu_rules", "depthwise")]
 
 
 @pytest.mark.parametrize(("option", "name"), LISTS)

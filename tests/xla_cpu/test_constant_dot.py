@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from jax import export, lax
 
-from tf2jax_lite.xla_cpu.constant_dot import constant_dot
+from tf2jax_lite.jaxprs import constant_dot as products
+from tf2jax_lite.xla_cpu.transform import call
 
 from .test_rules import compare
 
@@ -35,6 +36,11 @@ MATRICES = {
     "few back": weights(30, 3, 1),
 }
 SHAPE = (2, 3, 2)
+
+
+def constant_dot(x, matrix, axis, precision, side=1):
+    fn = partial(products.constant_dot, weights=matrix, axis=axis, precision=precision, side=side)
+    return call(fn, x)
 
 
 def product(x, *, matrix, axis, side):

@@ -14,7 +14,7 @@ import optax
 
 from tf2jax_lite.federated import aggregators as agg
 from tf2jax_lite.federated.aggregators.base import NAMED
-from tf2jax_lite.federated.algorithms import agnostic, fed_avg, hyp_cluster, mime, scaffold
+from tf2jax_lite.federated.algorithms import agnostic, fed_avg, fed_dyn, fed_nova, hyp_cluster, mime, scaffold
 from tf2jax_lite.federated.client_work import ClientOptimizer
 from tf2jax_lite.learning.data import FederatedData, ShuffleRepeatBatchHParams
 from tf2jax_lite.learning.model import Model
@@ -144,6 +144,8 @@ _PROCESSES: dict[str, Callable[[_Options], LearningProcess]] = {
     "unweighted_fed_avg": lambda w: fed_avg.build_unweighted_fed_avg(w.model, w.client, w.server, **w.options),
     "fed_prox": lambda w: fed_avg.build_fed_prox(w.model, w.proximal_strength, w.client, w.server, **w.options),
     "fed_sgd": lambda w: fed_avg.build_fed_sgd(w.model, w.server, **w.options),
+    "fed_nova": lambda w: fed_nova.build_fed_nova(w.model, w.rates[0], w.server, **w.options),
+    "fed_dyn": lambda w: fed_dyn.build_fed_dyn(w.model, w.num_clients, w.proximal_strength, w.client, **w.options),
     "mime": lambda w: mime.build_mime(w.model, w.plain, server_learning_rate=w.rates[1], **_both_passes(w)),
     "mime_lite": lambda w: mime.build_mime_lite(w.model, w.plain, server_learning_rate=w.rates[1], **_both_passes(w)),
     "scaffold": lambda w: scaffold.build_scaffold(
@@ -153,13 +155,13 @@ _PROCESSES: dict[str, Callable[[_Options], LearningProcess]] = {
     "hyp_cluster": lambda w: hyp_cluster.build_hyp_cluster(w.model, w.num_clusters, w.client, w.server, **w.options),
 }
 ALGORITHMS = tuple(_PROCESSES)
-_WITHOUT_SERVER = ("mime", "mime_lite", "scaffold")
+_WITHOUT_SERVER = ("mime", "mime_lite", "scaffold", "fed_dyn")
 _REFUSED = dict.fromkeys(
     ("fed_kmeans", "kmeans", "k_means"),
     "it moves centroids among the data, and an artifact has none; "
     "in Python, tf2jax_lite.federated.build_fed_kmeans gives them",
 )
-_WITHOUT_SCHEDULE = ("mime", "mime_lite", "scaffold", "fed_sgd")
+_WITHOUT_SCHEDULE = ("mime", "mime_lite", "scaffold", "fed_sgd", "fed_nova")
 
 
 def aggregator_names() -> tuple[str, ...]:
@@ -279,6 +281,7 @@ def named_process(
     learning_rates: tuple[float, float] | None = None,
     num_clusters: int | None = None,
     domains: Domains | None = None,
+    client_diagnostics: bool = False,
 ) -> LearningProcess:
     """Return a training process.
 
@@ -290,13 +293,14 @@ def named_process(
       batch_size: examples per client step.
       client_epochs: a client's passes over its examples in a round.
       aggregator: of the clients' updates; the algorithm's own if None.
-      proximal_strength: mu of fed_prox, 0.01 by default.
+      proximal_strength: mu of fed_prox, alpha of fed_dyn, 0.01 by default.
       client_decay: clients' steps are scaled by this to the power of the round's number; above 0.
-      num_clients: total number of clients; for scaffold.
-      learning_rates: of clients and the server; for scaffold, whose clients step with plain SGD, and, the server's
-        alone, for mime.
+      num_clients: total number of clients; for scaffold and fed_dyn.
+      learning_rates: of clients and the server; for scaffold and fed_nova, whose clients step with plain SGD, and, the
+        server's alone, for mime.
       num_clusters: number of models of hyp_cluster, 2 by default.
       domains: of agnostic_fed_avg, see `count_domains`.
+      client_diagnostics: see `compose_learning_process`.
 
     Raises:
       InputError: no such algorithm, or an option that does not go with it.
@@ -311,10 +315,12 @@ def named_process(
             raise InputError(f"learning rates are finite numbers above 0, not {rate}")
     if client_decay != 1 and name in _WITHOUT_SCHEDULE:
         raise InputError(f"client_decay does not go with {name}")
-    if name == "scaffold" and (num_clients is None or learning_rates is None):
-        raise InputError("scaffold needs num_clients and learning_rates")
+    needed = {"scaffold": (num_clients, learning_rates), "fed_dyn": (num_clients,), "fed_nova": (learning_rates,)}
+    if None in needed.get(name, ()):
+        raise InputError(f"{name} needs num_clients, the number of all clients, and learning_rates")
     batching = client_batching(batch_size, client_epochs)
-    options = {"client_batching": batching, **({} if aggregator is None else {"aggregator": aggregator})}
+    options: dict[str, Any] = {"client_batching": batching, "client_diagnostics": client_diagnostics}
+    options |= {} if aggregator is None else {"aggregator": aggregator}
 
     def decaying(round_number: Any) -> optax.GradientTransformation:
         return optax.chain(client_optimizer, optax.scale(client_decay**round_number))

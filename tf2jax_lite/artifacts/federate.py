@@ -36,12 +36,12 @@ from tf2jax_lite.support.errors import InputError, MissingLibraryError
 from tf2jax_lite.support.options import takes
 
 Report = Callable[[dict[str, Any]], None]
-_ALGORITHM_OF_OPTION = {
-    "proximal_strength": "fed_prox",
-    "num_clusters": "hyp_cluster",
-    "domain_key": "agnostic_fed_avg",
-    "domain_learning_rate": "agnostic_fed_avg",
-    "domain_window": "agnostic_fed_avg",
+_ALGORITHMS_OF_OPTION = {
+    "proximal_strength": ("fed_prox", "fed_dyn"),
+    "num_clusters": ("hyp_cluster",),
+    "domain_key": ("agnostic_fed_avg",),
+    "domain_learning_rate": ("agnostic_fed_avg",),
+    "domain_window": ("agnostic_fed_avg",),
 }
 
 
@@ -147,7 +147,7 @@ def _process(
     client, client_rate, server_rate = _rates(given)
     server = None
     # The server of these algorithms has a rate, and no optimizer; the default of all others is SGD.
-    rated = given.algorithm not in ("scaffold", "mime", "mime_lite")
+    rated = given.algorithm not in ("scaffold", "mime", "mime_lite", "fed_dyn")
     if rated or any(v is not None for v in (given.server_optimizer, given.server_momentum, given.server_tau)):
         name = "sgd" if given.server_optimizer is None else given.server_optimizer
         server = named_server_optimizer(name, server_rate, momentum=given.server_momentum, tau=given.server_tau)
@@ -172,6 +172,7 @@ def _process(
         learning_rates=(client_rate, server_rate),
         num_clusters=given.num_clusters,
         domains=domains,
+        client_diagnostics=given.client_metrics,
     )
 
 
@@ -211,13 +212,13 @@ def _privacy(given: FederateOptions, process: LearningProcess, num_clients: int)
 
 def _check_options(given: FederateOptions) -> None:
     """Raise `InputError` for options that the algorithm does not have."""
-    for option, algorithm in _ALGORITHM_OF_OPTION.items():
-        if getattr(given, option) is not None and given.algorithm != algorithm:
-            raise InputError(f"{option} goes with {algorithm}, not with {given.algorithm}")
+    for option, algorithms in _ALGORITHMS_OF_OPTION.items():
+        if getattr(given, option) is not None and given.algorithm not in algorithms:
+            raise InputError(f"{option} goes with {' or '.join(algorithms)}, not with {given.algorithm}")
     if given.target_epsilon is not None and (given.aggregator != "dp" or given.noise_multiplier is not None):
         raise InputError("target_epsilon goes with the aggregator dp, instead of noise_multiplier")
-    if given.algorithm == "scaffold" and given.client_optimizer not in (None, "sgd"):
-        raise InputError(f"scaffold's clients step with sgd, not {given.client_optimizer}")
+    if given.algorithm in ("scaffold", "fed_nova") and given.client_optimizer not in (None, "sgd"):
+        raise InputError(f"{given.algorithm}'s clients step with sgd, not {given.client_optimizer}")
     if given.algorithm == "fed_sgd" and not given.client_optimizer is given.client_learning_rate is None:
         raise InputError("fed_sgd's clients send gradients, and have no optimizer; its rate is server_learning_rate")
 

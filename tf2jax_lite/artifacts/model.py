@@ -78,7 +78,8 @@ class TrainableModel:
     ) -> dict[str, np.ndarray]:
         """Return examples with the names, dtypes and shapes that the model takes.
 
-        A model with one input takes the only array besides the targets, under any name. Floating arrays are cast to the
+        A model with one input takes the only array besides the targets, under any name, or the columns of a table,
+        in their order. An input ``inputs/age`` takes ``age``. Floating arrays are cast to the
         input's floating dtype, integers to its integer dtype. Flat rows, and rows that differ only in axes of size 1,
         are reshaped to the input's shape. There are no other conversions.
 
@@ -96,9 +97,18 @@ class TrainableModel:
             if target not in found:
                 fix = "targets have their output's name" if self.outputs else "name them with label="
                 raise InputError(f"{where}: no targets {target!r} among {sorted(found)}; {fix}.")
+        for name in self.inputs:  # inputs/age of a Keras model
+            short = name.rpartition("/")[2]
+            if name not in found and short in found and short not in (*self.inputs, *self.targets):
+                found[name] = found.pop(short)
         others = [name for name in found if name not in self.targets and name not in beside]
         if len(self.inputs) == 1 and len(others) == 1:
             found[next(iter(self.inputs))] = found.pop(others[0])
+        elif len(self.inputs) == 1 and others and not self.inputs.keys() & found.keys():
+            columns = [_as_array(found[name], f"{where}: {name!r}") for name in others]  # of a table
+            if all(column.ndim == 1 and column.dtype.kind in "biuf" for column in columns):
+                found = {name: value for name, value in found.items() if name not in others}
+                found[next(iter(self.inputs))] = np.stack(columns, axis=1)
         missing = [name for name in self.inputs if name not in found]
         if missing:
             raise InputError(f"{where}: no arrays for the inputs {missing}; there are {sorted(found)}.")
@@ -277,6 +287,21 @@ def trainable_model(
         return trainable
     examples = trainable.examples(InMemory(sample).first(256), "the examples", beside)
     return dataclasses.replace(trainable, classes=_classes(trainable, entropies, examples))
+
+
+def image_shape(path: str | Path, signature: str | None = None) -> tuple[int, ...] | None:
+    """Return the shape (height, width, channels) of an artifact's images.
+
+    None if it does not have one input of such a shape, or sizes vary.
+
+    Args:
+      path: the artifact.
+      signature: the function; the default one if None.
+    """
+    entries = read_metadata(Path(path))["signatures"]
+    inputs = (entries.get(signature or "serving_default") or next(iter(entries.values())))["inputs"]
+    shape = tuple(inputs[0]["shape"][1:]) if len(inputs) == 1 else ()
+    return shape if len(shape) == 3 and all(type(size) is int for size in shape) else None
 
 
 def modes(entries: Mapping[str, Any], options: ModelOptions) -> tuple[str, str]:

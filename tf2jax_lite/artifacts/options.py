@@ -140,8 +140,8 @@ class FederateOptions(ModelOptions):
 
     algorithm: str = option(
         "fed_avg",
-        "fed_avg, unweighted_fed_avg, fed_prox, fed_sgd, mime, mime_lite, scaffold, agnostic_fed_avg or hyp_cluster "
-        "(an artifact for each cluster, cluster_0, cluster_1, ...).",
+        "fed_avg, unweighted_fed_avg, fed_prox, fed_sgd, fed_nova, fed_dyn, mime, mime_lite, scaffold, "
+        "agnostic_fed_avg or hyp_cluster (an artifact for each cluster, cluster_0, cluster_1, ...).",
         identity="always",
     )
     rounds: int = option(1, "Number of rounds.", least=0, shell_default=100)
@@ -211,7 +211,7 @@ class FederateOptions(ModelOptions):
         None, "Replace client updates with a larger element by zeros.", identity="always", panel=_AGGREGATION
     )
     proximal_strength: float | None = option(
-        None, "Mu of fed_prox, 0.01 by default.", least=0, identity="given", panel=_ALGORITHMS
+        None, "Mu of fed_prox, alpha of fed_dyn, 0.01 by default.", least=0, identity="given", panel=_ALGORITHMS
     )
     num_clusters: int | None = option(
         None, "Models of hyp_cluster, 2 by default.", least=1, identity="given", panel=_ALGORITHMS
@@ -235,6 +235,9 @@ class FederateOptions(ModelOptions):
         least=1,
         identity="given",
         panel=_ALGORITHMS,
+    )
+    client_metrics: bool = option(
+        False, "Record each client's loss and change by round, and how they are distributed (fairness).", panel=_CLIENTS
     )
     seed: int = option(
         0,

@@ -45,7 +45,17 @@ ARGUMENTS = {
         name: f"--{name.replace('_', '-')}"
         for name in (
             *("algorithm", "backend", "bisect", "clip_norm", "domain_key", "freeze", "from_logits", "ignore_label"),
-            *("import", "label", "model", "output", "shapes", "split_host", "train_fully", "train_signature"),
+            *(
+                "stablehlo",
+                "import",
+                "label",
+                "model",
+                "output",
+                "shapes",
+                "split_host",
+                "train_fully",
+                "train_signature",
+            ),
         )
     },
 }

@@ -28,7 +28,9 @@ def finetune(
     data: Annotated[
         Path,
         typer.Option(
-            "--data", help="An .npz, or a file or folder of .npz, .tfrecord, .array_record or .parquet shards."
+            "--data",
+            help="A .npz, .csv or .jsonl file; a file or folder of .npz, .tfrecord, .array_record or .parquet shards; "
+            "a folder of images for each class; or hf://datasets/NAME.",
         ),
     ],
     out: Out,
@@ -72,6 +74,7 @@ def finetune(
     """
     import jax
 
+    from tf2jax_lite.artifacts.model import image_shape
     from tf2jax_lite.export.atomic_dir import refuse_existing
     from tf2jax_lite.finetuning import finetune_artifact
     from tf2jax_lite.finetuning.callbacks import Profile
@@ -86,8 +89,9 @@ def finetune(
     refuse_existing(out, overwrite=options.overwrite)
     quiet = quiet or (coordinator is not None and jax.process_index() > 0)
     with limits(max_input_bytes=max_input_bytes):
-        examples = open_data(data, workers=data_workers)
-        held_out = None if evaluation is None else open_data(evaluation)
+        given = {"label": options.label, "image_shape": image_shape(artifact, options.eval_signature)}
+        examples = open_data(data, workers=data_workers, **given)
+        held_out = None if evaluation is None else open_data(evaluation, **given)
     makers = ((JSONLinesReleaseManager, log_jsonl), (TensorBoardReleaseManager, tensorboard), (Profile, profile))
     first = coordinator is None or jax.process_index() == 0
     watching: list[Recorder] = [make(path) for make, path in makers if path is not None and first]

@@ -17,7 +17,7 @@ from tf2jax_lite.calling.layer_stacks import stacked
 from tf2jax_lite.calling.params import is_trainable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments, map_structure
 from tf2jax_lite.jaxprs.independence import Examples, examples_of_results
-from tf2jax_lite.pipeline.converted_function import AnnotatedFunction, ConvertedFunction
+from tf2jax_lite.pipeline.converted_function import AnnotatedFunction
 from tf2jax_lite.support.errors import ExportError, InputError, LoweringError, Tf2JaxError, UnsupportedError
 from tf2jax_lite.support.export_options import ExportOptions
 from tf2jax_lite.support.extras import require_device
@@ -35,6 +35,7 @@ from .source_function import from_source, returns_all, run_source
 from .stablehlo_module import serialize
 from .stage import InputSpec, Staged, argument_names, stage
 from .symbolic_dims import stage_symbolic, with_offset
+from .weight_only import WeightOnly, check_weights, stored_weights
 
 _SOURCE = "model.py"
 _LISTED = 4  # results whose shapes docstrings say
@@ -114,6 +115,7 @@ def export_functions(
     platforms = _platforms(platforms)
     functions = {name: _with_interface(name, entry, shapes) for name, entry in functions.items()}
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
+    functions, weights = _with_weights(functions, chosen.weights, dtype)
     params, loose = _chosen_params(functions, dtype), dtype is not None
     require_device()
     with new_directory(Path(path), overwrite=chosen.overwrite) as folder:
@@ -154,7 +156,7 @@ def export_functions(
         files = {"source": None if problems else _SOURCE, "files": hashed_files(folder)}
         held_params = {name: {**info, "file": placed[name]} for name, info in described.items()}
         facts = {"framework": chosen.framework, "signatures": signatures, "params": held_params, "stacked": stacks}
-        metadata = {**_format(), **files, **facts, "options": dict(options or {}), "warnings": warnings}
+        metadata = {**_format(), **files, **facts, "options": {**(options or {}), **weights}, "warnings": warnings}
         if chosen.checkpoint:
             progress(f"write checkpoint ({size})")
             write_checkpoint(arrays, folder / "checkpoint")
@@ -176,7 +178,25 @@ def _chosen_formats(formats: Mapping[str, Any], stablehlo: bool) -> ExportOption
         raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")
     check_framework(chosen.framework, scan_layers=chosen.scan_layers)
     check_random(chosen.random)
+    check_weights(chosen.weights)
     return chosen
+
+
+def _with_weights(
+    functions: Mapping[str, tuple[Any, Mapping[str, Any]]], kind: str | None, dtype: Any
+) -> tuple[dict[str, tuple[Any, Mapping[str, Any]]], dict[str, Any]]:
+    """Return functions of weights in fewer bits, and a record of them."""
+    if kind is None:
+        return dict(functions), {}
+    if dtype is not None:
+        raise InputError("weights= keeps the dtype of computations, which dtype= changes. Give one of them.")
+    whole = _merged(functions)
+    params, dtypes, errors = stored_weights(whole, kind)
+    found = {}
+    for name, (fn, own) in functions.items():
+        small = WeightOnly(converted_function(fn), {n: d for n, d in dtypes.items() if n in own}, kind, fn.training)
+        found[name] = small, {n: v for n, v in params.items() if n in small.variables}
+    return found, {"weights": {"kind": kind, "errors": errors}}
 
 
 def _identifiers(functions: Iterable[str]) -> dict[str, str]:
@@ -428,13 +448,13 @@ def _platforms(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def converted_function(fn: AnnotatedFunction | JaxFunction) -> ConvertedFunction | JaxFunction:
-    """Return the `ConvertedFunction` behind a converted function, or a `JaxFunction`.
+def converted_function(fn: AnnotatedFunction | JaxFunction | WeightOnly) -> Any:
+    """Return the `ConvertedFunction` of a converted function, or one like it.
 
     Raises:
       InputError: the function is no such function.
     """
-    if isinstance(fn, JaxFunction):
+    if isinstance(fn, JaxFunction | WeightOnly):
         return fn
     if not isinstance(fn, AnnotatedFunction):
         raise InputError(
@@ -469,9 +489,7 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
     return (value if isinstance(value, StoredArray) else np.asarray(value)).astype(dtype)
 
 
-def entry(
-    name: str, converted: ConvertedFunction | JaxFunction, staged: Staged, function: str, *, framework: str = "jax"
-) -> codegen.Entry:
+def entry(name: str, converted: Any, staged: Staged, function: str, *, framework: str = "jax") -> codegen.Entry:
     """Return a traced function as an entry of a source module.
 
     It has the arguments of the original.
@@ -554,7 +572,7 @@ def is_independent(staged: Staged, facts: Any) -> bool:
     return all(tag in (None, each) for tag in found) and all(tag is None for tag in added)
 
 
-def _signature(converted: ConvertedFunction | JaxFunction, staged: Staged) -> dict[str, Any]:
+def _signature(converted: Any, staged: Staged) -> dict[str, Any]:
     interface = converted.interface
     inputs, outputs = array_entries(staged)
     return {

@@ -79,7 +79,7 @@ def jax_function(
       ExportError: its results are no arrays.
     """
     pairs, treedef = jax.tree.flatten_with_path(params)
-    flat = {_param_name(path, leaf): leaf for path, leaf in pairs}
+    flat: dict[str, Any] = {_param_name(path, leaf): leaf for path, leaf in pairs}
     if len(flat) < len(pairs):
         raise InputError(f"{name}: two params have the same path as text. Give them keys that differ.")
     names, draws = _arguments(fn, len(args))

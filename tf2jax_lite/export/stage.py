@@ -33,6 +33,7 @@ class InputSpec:
 
     Attributes:
       name: the argument's name (a path such as ``inputs/ids`` inside structures).
+      dtype: numpy dtype.
       shape: ints, names of symbolic dimensions, multiples of such (``8*h``), and sums (``b+1``, ``p+n``).
     """
 
@@ -48,10 +49,13 @@ class Staged:
     Attributes:
       jaxpr: of variables (in the order of ``variables``), inputs and, if ``rng``, a key, to flat results followed by
         the variables' new values.
+      variables: names of the variables that are arguments.
+      inputs: the array arguments.
       rng: whether the last argument is a PRNG key.
       outputs: structure of the results, with `OutputRef` leaves.
       results: abstract values of the flat results.
       updates: names of the variables that the function assigns to.
+      function: the traced function.
       constraints: on symbolic dimensions, for JAX; they hold for all sizes, or all that TensorFlow supports.
     """
 
@@ -86,7 +90,14 @@ def input_specs(
     The first unknown dimension is ``b``; others get a name each.
 
     Args:
+      converted: the function.
       shapes: for each argument (by name, or in order) a shape such as ``"b, 224, 224, 3"``.
+      dtype: replaces the dtype of floating arguments.
+      one_batch: use ``b`` for all unknown first dimensions.
+
+    Raises:
+      InputError: a shape contradicts the signature, or there is no such argument.
+      ExportError: an argument has no numeric dtype, or no known rank.
     """
     ordered = _arguments(converted)
     given = given_shapes(shapes, [name for name, _ in ordered])
@@ -150,7 +161,11 @@ class _Dimensions:
 
 
 def given_shapes(shapes: Mapping[str, str] | Sequence[str] | None, names: list[str]) -> dict[str, str]:
-    """Return the given shapes by argument."""
+    """Return the given shapes by argument.
+
+    Raises:
+      InputError: there are more shapes than arguments, or there is no such argument.
+    """
     if shapes is None:
         return {}
     if not isinstance(shapes, Mapping):
@@ -188,9 +203,13 @@ def stage(
     """Trace a converted function.
 
     Args:
+      converted: the function.
       specs: shapes and dtypes of its array arguments.
       params: variable name to an object with a shape and a dtype.
       loose: dtypes differ from those that TensorFlow recorded.
+
+    Raises:
+      ExportError: the function needs fixed sizes.
     """
     constraints: dict[str, Constraint] = {}
     while True:
@@ -218,7 +237,7 @@ def _arrays(specs: Sequence[InputSpec], constraints: Sequence[Constraint]) -> li
 
 @functools.cache
 def _scope(constraints: tuple[str, ...]) -> jax.export.SymbolicScope:
-    """Return one scope for equal constraints: sizes of several functions compare."""
+    """Return one scope for equal constraints, so that sizes are comparable."""
     return jax.export.SymbolicScope(constraints)
 
 
@@ -232,7 +251,7 @@ def _staged(
     names = list(converted.variables)
     inputs = _arrays(specs, constraints)
     variables = [jax.ShapeDtypeStruct(np.shape(params[n]), static.canonical(params[n].dtype)) for n in names]
-    rng = converted.draws
+    rng = bool(converted.program.random_nodes)
     key = [jax.eval_shape(lambda: jax.random.key(0))] if rng else []
     updates: list[str] = []
 

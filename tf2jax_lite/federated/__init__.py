@@ -8,9 +8,11 @@ Read in this order:
   client_work, compose: the work of a client, and processes composed of building blocks.
   aggregators: sums and means of clients' updates, private, robust, secure or compressed.
   execution: the execution of a cohort on devices.
+  analytics, fairness: statistics of clients' data; metrics' distributions over clients.
   algorithms, training: processes composed of blocks; rounds with evaluations and the best weights.
   flower, core: real federations, and computations of the federated language.
-  optimizers, datasets, data, metrics: FedJAX's optimizers, standard data sets; names of `learning`.
+  datasets, tokenizers, models: standard data sets, their examples as numbers, and models for them.
+  optimizers, tree_util, data, metrics: FedJAX's optimizers and functions on pytrees; names of `learning`.
 
 Must not import `verification`, `finetuning`, `artifacts` or `cli`; TensorFlow only inside of functions.
 """
@@ -26,6 +28,7 @@ from tf2jax_lite.federated.client_work import (
     build_fed_sgd_client_work,
     build_model_delta_client_work,
     local_model_weights,
+    with_error_feedback,
     with_local_weights,
 )
 from tf2jax_lite.federated.compose import (
@@ -46,12 +49,14 @@ from tf2jax_lite.federated.compose import (
 from tf2jax_lite.learning.checkpoints import Checkpoint, CheckpointFile, CheckpointStore
 from tf2jax_lite.learning.data import (
     EXAMPLE_MASK_KEY,
+    AvailabilitySampler,
     Batches,
     BatchHParams,
     BatchPreprocessor,
     ClientDataset,
     ClientPreprocessor,
     ClientSampler,
+    DeadlineSampler,
     FederatedData,
     FedJAXSQLiteFederatedData,
     InMemoryFederatedData,
@@ -60,15 +65,19 @@ from tf2jax_lite.learning.data import (
     NpzFolderFederatedData,
     PaddedBatchHParams,
     PoissonSampler,
+    PowerOfChoiceSampler,
     ShuffleRepeatBatchHParams,
     SQLiteFederatedData,
     SQLiteFederatedDataBuilder,
     SubsetFederatedData,
     TFFHDF5FederatedData,
+    TFFSQLiteClientsIterator,
     TFFSQLiteFederatedData,
     UniformGetClientSampler,
     UniformShuffledClientSampler,
     WeightedSampler,
+    buffered_shuffle_batch_client_datasets,
+    lognormal_latency,
     npz_file_name,
     padded_batch_client_datasets,
     padded_batch_federated_data,
@@ -120,12 +129,15 @@ from tf2jax_lite.learning.sources import (
 )
 from tf2jax_lite.learning.states import ByClient
 
-from . import aggregators, algorithms, data, datasets, metrics, optimizers
+from . import aggregators, algorithms, analytics, data, datasets, metrics, models, optimizers, tokenizers, tree_util
 from .algorithms import (
     apfl_model_weights,
     build_agnostic_fed_avg,
     build_apfl,
+    build_ditto,
+    build_fed_dyn,
     build_fed_kmeans,
+    build_fed_nova,
     build_fed_opt,
     build_fed_prox,
     build_fed_recon,
@@ -145,6 +157,7 @@ from .algorithms import (
     build_weighted_fed_avg_with_optimizer_schedule,
     build_weighted_fed_prox,
     build_weighted_mime_lite,
+    ditto_model_weights,
     kmeans_init,
     server_optimizer,
 )
@@ -155,6 +168,7 @@ from .execution import (
     get_for_each_client_backend,
     set_for_each_client_backend,
 )
+from .fairness import fairness_summary
 
 if TYPE_CHECKING:
     from . import core as core
@@ -168,6 +182,7 @@ _EXTRAS = {"core": "core", "flower": "flower", "jax_computation": "core", "set_d
 __all__ = [
     "EXAMPLE_MASK_KEY",
     "AggregationProcess",
+    "AvailabilitySampler",
     "AverageLossEvaluator",
     "BatchHParams",
     "BatchLoss",
@@ -186,6 +201,7 @@ __all__ = [
     "ClientWeighting",
     "ClientWork",
     "ClientWorkProcess",
+    "DeadlineSampler",
     "DistributionProcess",
     "Distributor",
     "FedJAXSQLiteFederatedData",
@@ -209,6 +225,7 @@ __all__ = [
     "NpzFolderFederatedData",
     "PaddedBatchHParams",
     "PoissonSampler",
+    "PowerOfChoiceSampler",
     "ReleaseManager",
     "SQLiteFederatedData",
     "SQLiteFederatedDataBuilder",
@@ -217,6 +234,7 @@ __all__ = [
     "Survey",
     "Surveyed",
     "TFFHDF5FederatedData",
+    "TFFSQLiteClientsIterator",
     "TFFSQLiteFederatedData",
     "TensorBoardReleaseManager",
     "TrainOutput",
@@ -225,15 +243,20 @@ __all__ = [
     "WeightedSampler",
     "aggregators",
     "algorithms",
+    "analytics",
     "apfl_model_weights",
     "broadcast_distributor",
+    "buffered_shuffle_batch_client_datasets",
     "build_add_finalizer",
     "build_agnostic_fed_avg",
     "build_apfl",
     "build_apply_optimizer_finalizer",
     "build_broadcast_process",
+    "build_ditto",
+    "build_fed_dyn",
     "build_fed_eval",
     "build_fed_kmeans",
+    "build_fed_nova",
     "build_fed_opt",
     "build_fed_prox",
     "build_fed_recon",
@@ -266,8 +289,10 @@ __all__ = [
     "create_model_from_tf",
     "data",
     "datasets",
+    "ditto_model_weights",
     "evaluate_average_loss",
     "evaluate_model",
+    "fairness_summary",
     "for_each_client",
     "for_each_client_backend",
     "freeze",
@@ -275,10 +300,12 @@ __all__ = [
     "get_for_each_client_backend",
     "kmeans_init",
     "local_model_weights",
+    "lognormal_latency",
     "merge_lora",
     "metrics",
     "model_grad",
     "model_per_example_loss",
+    "models",
     "named_loss",
     "npz_file_name",
     "optimizers",
@@ -294,7 +321,10 @@ __all__ = [
     "server_optimizer",
     "set_for_each_client_backend",
     "shuffle_repeat_batch_federated_data",
+    "tokenizers",
     "train_model",
+    "tree_util",
+    "with_error_feedback",
     "with_local_weights",
     "with_lora",
 ]

@@ -466,11 +466,6 @@ def compose_learning_process(
     Raises:
       InputError: a block or an option does not fit.
     """
-    if client_batching is not None and not isinstance(client_batching, Batching):
-        raise InputError(
-            "client_batching is a ShuffleRepeatBatchHParams or a BatchHParams, as in "
-            f"ShuffleRepeatBatchHParams(batch_size=20); not {type(client_batching).__name__}"
-        )
     if client_states is not None and (survey is not None or not isinstance(client_states, ByClient)):
         raise InputError("client_states is a ByClient, and does not go with a survey")
     return Composition(
@@ -483,7 +478,12 @@ def compose_learning_process(
         survey,
         client_states,
         client_diagnostics,
-        Cohorts(client_batching, client_execution, clients_per_chunk, mesh),
+        Cohorts.of(
+            client_batching=client_batching,
+            client_execution=client_execution,
+            clients_per_chunk=clients_per_chunk,
+            mesh=mesh,
+        ),
     ).process()
 
 
@@ -494,6 +494,23 @@ class Cohorts(NamedTuple):
     execution: Execution = "auto"
     clients_per_chunk: int | None = None
     mesh: jax.sharding.Mesh | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        client_batching: Batching | None = None,
+        client_execution: Execution = "auto",
+        clients_per_chunk: int | None = None,
+        mesh: jax.sharding.Mesh | None = None,
+    ) -> Cohorts:
+        """Return them by the options of `compose_learning_process`."""
+        if client_batching is not None and not isinstance(client_batching, Batching):
+            raise InputError(
+                "client_batching is a ShuffleRepeatBatchHParams or a BatchHParams, as in "
+                f"ShuffleRepeatBatchHParams(batch_size=20); not {type(client_batching).__name__}"
+            )
+        return cls(client_batching, client_execution, clients_per_chunk, mesh)
 
     def runner(self, work: ClientWork, aggregation: AggregationProcess) -> CohortRunner:
         """Return a runner of client work."""

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from tf2jax_lite.federated.aggregators.privacy import fresh_words
+from tf2jax_lite.federated.fairness import fairness_summary
 from tf2jax_lite.learning.checkpoints import CheckpointFile
 from tf2jax_lite.learning.checks import check_seed
 from tf2jax_lite.learning.data import ClientDataset, FederatedData, PoissonSampler, UniformGetClientSampler
@@ -63,7 +64,8 @@ def federate(
 
     Returns:
       ``(state, history)``: the process's last state; records have ``train/...``, ``clients/...``, ``aggregator/...``,
-      ``eval/...`` and ``seconds``. A process of several models has ``cluster_0/train/...``, ``eval/cluster_0/...``.
+      ``eval/...`` and ``seconds``; of a process with ``client_diagnostics``, these and ``fairness/...`` as well. A
+      process of several models has ``cluster_0/train/...``, ``eval/cluster_0/...``.
 
     Raises:
       InputError: an argument is out of range.
@@ -88,18 +90,15 @@ def federate(
 
     def watched(record: dict[str, Any]) -> None:
         report(record)
-        lost = record.get("clients/non_finite")
-        if lost and not record.get("clients/participated"):
-            raise TrainingError(
-                f"round {record['round']}: no client's update was finite ({lost} were not), so nothing was learned. "
-                "Lower the learning rates, or look for values in the clients' data that are not finite, or too large."
-            )
+        _check_finite(record)
 
     def next_round(state: Any, client_data: Any) -> LearningProcessOutput:
         output = process.next(state, client_data)
         counts = output.metrics.get(NOT_PRIVATE, {}).get("clients", {})
         if counts.get("non_finite") and not counts["participated"]:
             raise TrainingError("in a round no client's update was finite, so nothing was learned.")
+        if diagnostics := output.metrics.get("client_diagnostics"):
+            return output._replace(metrics={**output.metrics, "fairness": fairness_summary(diagnostics)})
         return output
 
     private = "differential privacy" in process.guarantees
@@ -121,6 +120,16 @@ def federate(
         report=watched,
     )
     return state, History("round", records)
+
+
+def _check_finite(record: Mapping[str, Any]) -> None:
+    """Raise `TrainingError` for the record of a round that learned nothing."""
+    lost = record.get("clients/non_finite")
+    if lost and not record.get("clients/participated"):
+        raise TrainingError(
+            f"round {record['round']}: no client's update was finite ({lost} were not), so nothing was learned. "
+            "Lower the learning rates, or look for values in the clients' data that are not finite, or too large."
+        )
 
 
 def _without_empty_means(record: dict[str, Any]) -> dict[str, Any]:

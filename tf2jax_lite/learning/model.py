@@ -524,16 +524,30 @@ def model_value_and_grad(
     return value_and_grad
 
 
-def model_grad(model: Model) -> Callable[[Any, Batch, Any], PyTree]:
-    """Return ``(weights, batch, rng) -> gradient`` of the mean loss.
+def model_grad(model: Model, regularizer: Callable[[Any], Any] | None = None) -> Callable[..., PyTree]:
+    """Return ``(params, batch, rng=None) -> gradient`` of the mean loss.
 
-    See fedjax.model_grad.
+    See fedjax.model_grad. The gradient has the structure of the weights: of `ModelWeights` it has zeros for those that
+    are not trained.
 
     Args:
       model: whose loss in training mode is differentiated.
+      regularizer: ``(params) -> scalar`` to add, of the weights as they are given.
     """
     value_and_grad = model_value_and_grad(model)
-    return lambda weights, batch, rng: value_and_grad(weights, batch, rng)[1]
+
+    def grad(params: Any, batch: Batch, rng: Any = None) -> PyTree:
+        grads = value_and_grad(params, batch, rng)[1]
+        whole = isinstance(params, ModelWeights)
+        if regularizer is not None:
+
+            def penalty(trainable: PyTree) -> Any:
+                return regularizer(params._replace(trainable=trainable) if whole else trainable)
+
+            grads = jax.tree.map(jnp.add, grads, jax.grad(penalty)(params.trainable if whole else params))
+        return ModelWeights(grads, jax.tree.map(jnp.zeros_like, params.non_trainable)) if whole else grads
+
+    return grad
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -81,11 +81,11 @@ class Batcher:
                 async with asyncio.timeout(self._wait):
                     while self._function.joins and count < self._function.largest_batch and kept is None:
                         item = queue.get_nowait() if not queue.empty() else await queue.get()
-                        if count + item[0].count > self._function.largest_batch:
+                        if count + (item[0].count or 1) > self._function.largest_batch:
                             kept = item
                         else:
                             batch.append(item)
-                            count += item[0].count
+                            count += item[0].count or 1
             except TimeoutError:
                 pass
             batch = [item for item in batch if not item[1].done()]  # of clients that are still there

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
-import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Set
 from typing import Any
@@ -71,8 +70,7 @@ class Config:
         or "all", False or "none", names (a set, or text with commas), or names to leave out, each with a "-" before it.
         docs/architecture.md has the names. For debugging and ablation.
       xla_cpu_rules: the CPU lowering rules to apply, with values as for ``passes``. Without rules programs compile
-        faster, and convolutions and poolings run slower on CPU. "auto" applies a rule where the run time that it saves
-        in 100 calls outweighs the time to compile it, "auto:N" in N calls.
+        faster, and convolutions and poolings run slower on CPU.
       max_nodes: maximum number of nodes of a graph, including its functions, checked before it is read. This limit and
         the next two protect against hostile files; larger models need larger ones.
       max_constant_bytes: maximum number of bytes that the constants of a graph declare together, of one constant that
@@ -106,7 +104,7 @@ class Config:
     loop_checkpoint: str = "none"
     scan_layers: bool = False
     passes: bool | frozenset[str] = True
-    xla_cpu_rules: bool | str | frozenset[str] = True
+    xla_cpu_rules: bool | frozenset[str] = True
     max_nodes: int = 500_000
     max_constant_bytes: int = 1 << 31
     max_input_bytes: int = 1 << 33
@@ -121,7 +119,6 @@ _CHOICES = {
     "loop_checkpoint": ("none", "body", "segments"),
 }
 _CHECKS = ("strict_shape_check", "strict_dtype_check")
-_FORMS = {"xla_cpu_rules": re.compile(r"auto(:\d+)?")}  # values of options that choose names, besides those
 _names: dict[str, Callable[[], tuple[Collection[str], Collection[str]]]] = {}
 _lock = threading.Lock()
 _defaults = Config()
@@ -131,8 +128,6 @@ _overrides: Scoped[tuple[str, Any]] = Scoped("config")
 def _checked(name: str, value: Any) -> Any:
     if not isinstance(name, str) or name not in _TYPES:
         raise UnknownOptionError(f"there is no config option {name!r}; the options are {', '.join(sorted(_TYPES))}.")
-    if isinstance(value, str) and name in _FORMS and _FORMS[name].fullmatch(value):
-        return value
     if name in _names:
         names, required = _names[name]()
         chosen = chosen_names(name, value, names, required)

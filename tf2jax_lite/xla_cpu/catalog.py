@@ -1,7 +1,7 @@
 """All CPU lowering rules: each primitive's table, and names that select.
 
-The option ``xla_cpu_rules`` and `optimize` take these names; `selection` in this module turns a value into the set that
-`tf2jax_lite.xla_cpu.selection.using` puts in force.
+The option ``xla_cpu_rules`` and `optimize` take these names; `selection` turns a value into the set that
+`tf2jax_lite.xla_cpu.rules.using` puts in force.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from jax import lax
 
 from tf2jax_lite.support.config import chosen_names
 
-from . import constant_dot, cumulative, dot_order, inverse_trig, materialize, outline, pooling, reductions, swaps, top_k
+from . import argmax, constant_dot, cumulative, inverse_trig, pooling, top_k
 from .conv import rule as conv_rule
-from .selection import Rule, Selection
+from .rules import Rule, Selection
 
 TABLES: dict[str, tuple[Rule, ...]] = {
     "conv_general_dilated": (*conv_rule.RULES, *conv_rule.LAYOUT_RULES),
@@ -22,24 +22,15 @@ TABLES: dict[str, tuple[Rule, ...]] = {
     "reduce_window_sum": pooling.SUM_RULES,
     "select_and_gather_add": pooling.TANGENT_RULES,
     "select_and_scatter_add": pooling.GRADIENT_RULES,
-    "reduce_sum, reduce_max, reduce_min": reductions.RULES,
-    "argmax, argmin": reductions.ARG_RULES,
+    "argmax, argmin": argmax.RULES,
     "cumsum": cumulative.SUM_RULES,
     "cumprod": cumulative.PRODUCT_RULES,
     "cumlogsumexp": cumulative.LOGSUMEXP_RULES,
     "atan2, atan, asin, acos": inverse_trig.RULES[lax.atan2_p],
     "top_k": top_k.RULES,
-    "permutation_of_swaps": swaps.RULES,
-    "dot_general of swapped operands": dot_order.RULES,
     "dot_general with constant weights": constant_dot.RULES,
-    "materialize": materialize.RULES,
-    "outline": outline.RULES,
 }
 """The rules of each primitive, in the order in which they are tried."""
-
-
-_AUTO = "auto"  # weighs each rule's compile time
-_CALLS = 100
 
 
 @functools.cache
@@ -62,12 +53,10 @@ def selection(value: object) -> Selection:
     """Return the rules that a value of the option ``xla_cpu_rules`` puts in force.
 
     Args:
-      value: as `chosen_names` takes it, "auto", or "auto:N" for N expected calls of a program.
+      value: as `chosen_names` takes it.
 
     Raises:
       ConfigError: the value has another type, or there is no such rule.
     """
-    if isinstance(value, str) and value.partition(":")[0] == _AUTO:
-        return int(value.partition(":")[2] or _CALLS)
     names = chosen_names("xla_cpu_rules", value, NAMES)
     return None if names == NAMES else names

@@ -1,187 +1,55 @@
-"""Products along an axis with mostly zero constants, as in image resizing.
+"""Products with mostly zero constants on CPU: gathers of the other values.
 
-Resizing multiplies rows and columns with matrices whose rows have few weights: two for linear interpolation, four for
-cubic. On GPU and TPU a matrix product is fastest. On CPU it multiplies mostly by zero: gathering the few values that
-have a weight takes a fourth to a tenth of the time (two cores with AVX-512, JAX 0.10), and the derivative, for which
-JAX would scatter, gathers too: by the transposed weights.
-
-So `constant_dot` is a product whose weights are constants of the program. Its name, operands and parameters are those
-of ``lax.dot_general``, as which it is lowered elsewhere than on CPU.
+That takes a fourth to a tenth of the time of a matrix product, which multiplies mostly by zero (two cores with AVX-512,
+JAX 0.10), and the derivative, for which JAX would scatter, gathers too: by the transposed weights.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.jaxprs.compat import Primitive, Zero, register
-from tf2jax_lite.jaxprs.shard_map import axes_of, linear_transpose, lower_fun, varying_along
+from tf2jax_lite.jaxprs.constant_dot import MIN_SAVING, Weights, constant_dot_p
+from tf2jax_lite.jaxprs.materialize import materialize
 
 from . import cost_model
-from .materialize import materialize
-from .selection import Rule, is_enabled
+from .rules import Rule, by_table, with_cpu_rules
 
 
-class Taps(NamedTuple):
-    """Weights of a resizing with few terms for each result.
-
-    Attributes:
-      index: int32[results, terms], the values of each result's terms.
-      weight: float32[results, terms].
-      size: the number of values.
-    """
-
-    index: np.ndarray
-    weight: np.ndarray
-    size: int
-
-    @property
-    def is_identity(self) -> bool:
-        """Whether each result is the value of the same index."""
-        own = self.index == np.arange(len(self.index), dtype=np.int32)[:, None]
-        others, sums = np.where(own, 0, self.weight), np.where(own, self.weight, 0).sum(1)
-        return len(self.index) == self.size and not others.any() and bool((sums == 1).all())
-
-    def of(self, x: Any, axis: int) -> Any:
-        """Return the results along an axis."""
-        shape = tuple(-1 if d == axis else 1 for d in range(x.ndim))
-        taken = [
-            lax.mul(
-                jnp.take(x, index, axis=axis, mode="clip"),
-                jnp.broadcast_to(weight.reshape(shape), self._shape(x, axis)),
-            )
-            for index, weight in zip(self.index.T, self.weight.T, strict=True)
-        ]
-        return functools.reduce(lax.add, taken)
-
-    def _shape(self, x: Any, axis: int) -> tuple[int, ...]:
-        return (*x.shape[:axis], len(self.index), *x.shape[axis + 1 :])
-
-    def transposed(self, x: Any, axis: int) -> Any:
-        """Return the product of results along an axis with the transposed weights."""
-        like = jax.ShapeDtypeStruct((*x.shape[:axis], self.size, *x.shape[axis + 1 :]), x.dtype)
-        return linear_transpose(lambda y: self.of(y, axis), like, x)
+@functools.lru_cache(maxsize=256)
+def _terms(weights: Weights) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return nonzero columns and weights, (terms, rows); None if gathering is no gain."""
+    matrix = weights.matrix
+    rows, columns = np.nonzero(matrix)
+    counts = np.bincount(rows, minlength=len(matrix))
+    most = int(counts.max(initial=0))
+    if not 0 < most <= min(cost_model.CONSTANT_DOT_MAX_TERMS, matrix.shape[1] // MIN_SAVING):
+        return None
+    term = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    index = np.zeros((most, len(matrix)), np.int32)
+    weight = np.zeros(index.shape, matrix.dtype)
+    index[:] = matrix.argmax(1)  # unused terms repeat a value that the result depends on anyway
+    index[term, rows], weight[term, rows] = columns, matrix[rows, columns]
+    return index, weight
 
 
-def weights_of(index: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray | Taps:
-    """Return resizing weights: a matrix (results, values), or large as `Taps`.
-
-    Args:
-      index: int[results, terms], the values of each result's terms; one may occur twice.
-      weight: float32[results, terms].
-      size: the number of values.
-    """
-    taps = Taps(index.astype(np.int32), weight, size)
-    full = len(index) * size
-    if full > cost_model.CONSTANT_DOT_MAX_DENSE and cost_model.CONSTANT_DOT_MIN_SAVING * index.size < full:
-        return taps
-    dense = np.zeros((len(index), size), weight.dtype)
-    np.add.at(dense, (np.arange(len(index))[:, None], index), weight)
-    return dense
+def _is_sparse(x: Any, matrix: Any, *, weights: Weights, **params: Any) -> bool:
+    return _terms(weights) is not None
 
 
-class _Weights:
-    """A constant matrix, compared by its values: equal resizings are compiled once."""
-
-    def __init__(self, matrix: np.ndarray):
-        self.matrix = np.ascontiguousarray(matrix)
-        self._key = (matrix.shape, matrix.dtype.str, self.matrix.tobytes())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Weights) and self._key == other._key
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(self._key)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __repr__(self) -> str:
-        return f"{self.matrix.shape}"
-
-    @functools.cached_property
-    def transposed(self) -> _Weights:
-        """The transposed matrix, whose transpose this is."""
-        other = _Weights(self.matrix.T)
-        other.__dict__["transposed"] = self
-        return other
-
-    @functools.cached_property
-    def terms(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Nonzero columns and weights, (terms, rows); None if gathering is no gain."""
-        rows, columns = np.nonzero(self.matrix)
-        counts = np.bincount(rows, minlength=len(self.matrix))
-        most = int(counts.max(initial=0))
-        saving = self.matrix.shape[1] // cost_model.CONSTANT_DOT_MIN_SAVING
-        if not 0 < most <= min(cost_model.CONSTANT_DOT_MAX_TERMS, saving):
-            return None
-        term = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        index = np.zeros((most, len(self.matrix)), np.int32)
-        weight = np.zeros(index.shape, self.matrix.dtype)
-        index[:] = self.matrix.argmax(1)  # unused terms repeat a value that the result depends on anyway
-        index[term, rows], weight[term, rows] = columns, self.matrix[rows, columns]
-        return index, weight
-
-
-def constant_dot(x: Any, weights: np.ndarray, axis: int, precision: Any, side: int = 1) -> Any:
-    """Return sums along an axis: of ``weights[i, j] * x[j]`` over j, by i.
-
-    Args:
-      x: an array of the weights' dtype.
-      weights: a matrix; a constant.
-      axis: the axis of ``x`` that is summed over, and replaced by the results.
-      precision: of the matrix product, as ``lax.dot_general`` takes it.
-      side: 0 for the transposed weights.
-
-    Returns:
-      An array of ``x``'s shape but for this axis.
-    """
-    held = _Weights(weights if side else weights.T)
-    numbers = (((axis,), (1,)), ((), ()))
-    if precision is not None:
-        precision = (lax.Precision(precision),) * 2
-    params = {"preferred_element_type": None, "out_sharding": None}
-    return _moved(_bind(x, held, dimension_numbers=numbers, precision=precision, **params), axis)
-
-
-def _bind(x: Any, weights: _Weights, **params: Any) -> Any:
-    matrix = varying_along(jnp.asarray(weights.matrix), axes_of(x))
-    if not is_enabled("constant_dot_gather"):
-        return lax.dot_general_p.bind(x, matrix, **params)
-    return _constant_dot_p.bind(x, matrix, weights=weights, **params)
-
-
-def _moved(x: Any, axis: int) -> Any:
-    """Move the last dimension to where ``axis`` was."""
-    order = list(range(x.ndim - 1))
-    return lax.transpose(x, (*order[:axis], x.ndim - 1, *order[axis:]))
-
-
-def _dot(x: Any, matrix: Any, *, weights: Any, **params: Any) -> Any:
-    del weights
-    return lax.dot_general_p.bind(x, matrix, **params)
-
-
-def _is_sparse(x: Any, matrix: Any, *, weights: _Weights, **params: Any) -> bool:
-    return weights.terms is not None
-
-
-def _gather(x: Any, matrix: Any, *, weights: _Weights, dimension_numbers: Any, **params: Any) -> Any:
+def _gather(x: Any, matrix: Any, *, weights: Weights, dimension_numbers: Any, **params: Any) -> Any:
     (((axis,), _), _) = dimension_numbers
-    assert weights.terms is not None
+    terms = _terms(weights)
+    assert terms is not None
     total: Any = None
-    for index, weight in zip(*weights.terms, strict=True):
+    for index, weight in zip(*terms, strict=True):
         values = x.at[(slice(None),) * axis + (index,)].get(mode="promise_in_bounds")
         part = lax.mul(values, lax.broadcast_in_dim(weight, values.shape, (axis,)))
         total = part if total is None else lax.add(total, part)
-    if len(weights.terms[0]) > cost_model.CONSTANT_DOT_MAX_FUSED_TERMS:
+    if len(terms[0]) > cost_model.CONSTANT_DOT_MAX_FUSED_TERMS:
         total = materialize(total)
     order = [d for d in range(x.ndim) if d != axis]
     return lax.transpose(total, (*order, axis))
@@ -191,42 +59,4 @@ RULES = (
     Rule("constant_dot_gather", _is_sparse, _gather, "Most of the matrix product is with zeros: gather the others."),
 )
 
-
-def _lower_on_cpu(x: Any, matrix: Any, **params: Any) -> Any:
-    # The primitive is bound only where the rule is in force.
-    return (_gather if _is_sparse(x, matrix, **params) else _dot)(x, matrix, **params)
-
-
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-    return _constant_dot_p.bind(*primals, **params), _constant_dot_p.bind(tangents[0], primals[1], **params)
-
-
-def _transpose(cotangent: Any, x: Any, matrix: Any, *, weights: _Weights, **params: Any) -> list[Any]:
-    if isinstance(cotangent, Zero):
-        return [None, None]
-    (((axis,), _), _) = params["dimension_numbers"]
-    return [_moved(_bind(_moved(cotangent, axis), weights.transposed, **params), axis), None]
-
-
-def _batch(args: Sequence[Any], axes: Sequence[int | None], **params: Any) -> tuple[Any, int]:
-    (((axis,), summed), batches) = params["dimension_numbers"]
-    params["dimension_numbers"] = (((axis + 1,), summed), batches)
-    return _constant_dot_p.bind(jnp.moveaxis(args[0], axes[0] or 0, 0), args[1], **params), 0
-
-
-def _abstract(x: Any, matrix: Any, *, weights: _Weights, **params: Any) -> Any:
-    del weights
-    return lax.dot_general_p.abstract_eval(x, matrix, **params)[0]
-
-
-_constant_dot_p = Primitive("dot_general")  # on all platforms but CPU it is lowered as that one
-register(
-    _constant_dot_p,
-    impl="compiled",
-    abstract=_abstract,
-    jvp=_jvp,
-    transpose=_transpose,
-    batch=_batch,
-    lowering=lower_fun(_dot, multiple_results=False),
-    cpu_lowering=lower_fun(_lower_on_cpu, multiple_results=False),
-)
+with_cpu_rules(constant_dot_p, by_table(RULES))

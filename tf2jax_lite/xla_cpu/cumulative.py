@@ -19,21 +19,7 @@ import numpy as np
 from jax import lax
 
 from . import cost_model
-from .rules import call, with_cpu_rule
-from .selection import Rule, by_table
-
-
-def cumulative(fn: Callable[..., Any], x: Any, axis: int, reverse: bool) -> Any:
-    """Return ``fn(x, axis, reverse)``, on CPU row by row for long rows.
-
-    Args:
-      fn: ``lax.cumsum``, ``lax.cumprod`` or ``lax.cumlogsumexp``.
-      x: an array.
-      axis: not negative.
-      reverse: whether the last element comes first.
-    """
-    has_rule = fn is lax.cumlogsumexp or _is_by_rows(x, axis=axis) or _is_in_parts(x, axis=axis)
-    return call(fn, x, axis=axis, reverse=reverse) if has_rule else fn(x, axis=axis, reverse=reverse)
+from .rules import Rule, by_table, with_cpu_rules
 
 
 def _is_in_parts(x: Any, *, axis: int, **params: Any) -> bool:
@@ -112,6 +98,6 @@ LOGSUMEXP_RULES = (
     ),
 )
 
-with_cpu_rule(lax.cumsum_p, by_table(SUM_RULES, fn=lax.add))
-with_cpu_rule(lax.cumprod_p, by_table(PRODUCT_RULES, fn=lax.mul))
-with_cpu_rule(lax.cumlogsumexp_p, by_table(LOGSUMEXP_RULES))
+with_cpu_rules(lax.cumsum_p, by_table(SUM_RULES, fn=lax.add))
+with_cpu_rules(lax.cumprod_p, by_table(PRODUCT_RULES, fn=lax.mul))
+with_cpu_rules(lax.cumlogsumexp_p, by_table(LOGSUMEXP_RULES))

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .rules import call, with_cpu_rule
-from .selection import Rule, by_table
+from .rules import Rule, by_table, with_cpu_rules
 
 # Of (atan(sqrt(s)) / sqrt(s) - 1) / s on [0, 1], least relative error of the arctangent: 1.7e-8.
 _ATAN = (
@@ -34,26 +33,6 @@ _SMALL = 2.0**-12  # smaller arguments are their angles
 _LARGE = 2.0**100
 _SIGN = np.int32(-(2**31))
 _NORMAL = np.int32(1 << 23)  # the bits of the least number that is not denormal
-
-
-def atan2(y: Any, x: Any) -> Any:
-    """Return ``lax.atan2(y, x)``, on CPU by a polynomial where they are float32."""
-    return call(lax.atan2, y, x)
-
-
-def atan(x: Any) -> Any:
-    """Return ``lax.atan(x)``, on CPU by a polynomial where it is float32."""
-    return call(lax.atan, x)
-
-
-def asin(x: Any) -> Any:
-    """Return ``lax.asin(x)``, on CPU by a polynomial where it is float32."""
-    return call(lax.asin, x)
-
-
-def acos(x: Any) -> Any:
-    """Return ``lax.acos(x)``, on CPU by a polynomial where it is float32."""
-    return call(lax.acos, x)
 
 
 def _bits(x: Any) -> Any:
@@ -143,4 +122,4 @@ def _rules(lower: Any) -> tuple[Rule, ...]:
 RULES = {lax.atan2_p: _rules(_atan2), lax.atan_p: _rules(_atan), lax.asin_p: _rules(_asin), lax.acos_p: _rules(_acos)}
 
 for _primitive, _table in RULES.items():
-    with_cpu_rule(_primitive, by_table(_table))
+    with_cpu_rules(_primitive, by_table(_table))

@@ -1,31 +1,27 @@
 """Pooling and its gradients on CPU: sums and maxima of shifted slices.
 
-From measurements on two x86-64 cores (benchmarks/pages/performance.md): windows of at most 64 taps are unrolled; a sum
-over a whole dimension becomes a plain reduction; larger windows are JAX's ``reduce_window``, one dimension after the
-other (`large_windows`). The gradient of a maximum first finds the argmax of each window, in XLA's order (the first of
-equal maxima); then each phase of the input adds up the cotangents of the windows whose argmax it is, which needs no
-scatter.
+From measurements on two x86-64 cores (benchmarks/pages/performance.md): windows of at most 64 taps are unrolled; larger
+ones are JAX's ``reduce_window``, one dimension after the other (`large_windows`). The gradient of a maximum first finds
+the argmax of each window, in XLA's order (the first of equal maxima); then each phase of the input adds up the
+cotangents of the windows whose argmax it is, which needs no scatter.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu.conv.params import interleave, taps
+from tf2jax_lite.jaxprs.convolutions import interleave, taps
 
-from . import large_windows
+from . import cost_model, large_windows
 from .large_windows import is_large
-from .rules import call, with_cpu_rule
-from .selection import Rule, by_table
-
-__all__ = ["GRADIENT_RULES", "MAX_RULES", "SUM_RULES", "TANGENT_RULES", "call"]
+from .rules import Rule, by_table, with_cpu_rules
 
 # Window, strides and padding, each with an entry for every dimension.
 Windows = tuple[Sequence[int], Sequence[int], Sequence[tuple[int, int]]]
@@ -63,6 +59,17 @@ def _counts(shape: Sequence[int], windows: Windows, dims: Sequence[int]) -> list
     return [(shape[d] + sum(pads[d]) - window[d]) // strides[d] + 1 for d in dims]
 
 
+def _pays(shape: Sequence[Any], windows: Windows) -> bool:
+    """Return whether unrolled windows save their compile time in some calls."""
+    window, strides, _ = windows
+    dims = _dims(shape, windows)
+    count = math.prod(window[d] for d in dims)
+    sizes = dict(zip(dims, _counts(shape, windows, dims), strict=True))
+    values = count * math.prod(n for n in (sizes.get(d, n) for d, n in enumerate(shape)) if isinstance(n, int))
+    overlap = count >= cost_model.POOL_MIN_OVERLAP * math.prod(strides)
+    return overlap and values >= cost_model.POOL_MIN_VALUES
+
+
 def _slices(x: Any, fill: Any, windows: Windows) -> Iterator[Any]:
     """Yield, for each tap, the windows' values there."""
     window, strides, pads = windows
@@ -90,7 +97,8 @@ def _is_half(x: Any) -> bool:
 
 
 def _is_max_of_slices(x: Any, **params: Any) -> bool:
-    return x.dtype != np.bool_ and _is_undilated(params) and _is_unrolled(x.shape, _windows(params))
+    windows = _windows(params)
+    return x.dtype != np.bool_ and _is_undilated(params) and _is_unrolled(x.shape, windows) and _pays(x.shape, windows)
 
 
 def _max_of_slices(x: Any, **params: Any) -> Any:
@@ -100,30 +108,14 @@ def _max_of_slices(x: Any, **params: Any) -> Any:
     return total
 
 
-def _whole_dims(x: Any, params: dict[str, Any]) -> list[int]:
-    """Return dimensions in one window; none where others have windows, too."""
-    window, strides, pads = _windows(params)
-    if not _is_undilated(params) or any(tuple(p) != (0, 0) for p in pads):
-        return []
-    moving = [d for d in range(x.ndim) if window[d] != 1 or strides[d] != 1]
-    return moving if all(window[d] == x.shape[d] for d in moving) else []
-
-
-def _is_whole_sum(x: Any, **params: Any) -> bool:
-    return not _is_half(x) and bool(_whole_dims(x, params))
-
-
-def _whole_sum(x: Any, **params: Any) -> Any:
-    dims = _whole_dims(x, params)
-    return lax.expand_dims(lax.reduce(x, np.zeros((), x.dtype), lax.add, dims), dims)
-
-
 def _is_separable_sum(x: Any, **params: Any) -> bool:
     return not _is_half(x) and large_windows.is_separable(x, params)
 
 
 def _is_sum_of_slices(x: Any, **params: Any) -> bool:
-    return not _is_half(x) and _is_undilated(params) and _is_unrolled(x.shape, _windows(params))
+    windows = _windows(params)
+    unrolled = _is_undilated(params) and _is_unrolled(x.shape, windows)
+    return not _is_half(x) and unrolled and _pays(x.shape, windows)
 
 
 def _sum_of_slices(x: Any, **params: Any) -> Any:
@@ -361,46 +353,24 @@ def _gradient_of_phase(
     return lax.fori_loop(np.int32(0), np.int32(count), add, zeros)
 
 
-def _saves(per_value: float) -> Callable[..., float]:
-    """Return `Rule.saves`: run time saved, in products of a fast convolution.
-
-    The numbers are estimates from run times in benchmarks/pages/performance.md.
-
-    Args:
-      per_value: saved for each value of each window.
-    """
-
-    def saves(x: Any, **params: Any) -> float:
-        windows = _windows(params)
-        sizes = [n if isinstance(n, int) else 1 for n in x.shape]
-        return per_value * math.prod((*_counts(sizes, windows, range(x.ndim)), *windows[0]))
-
-    return saves
-
-
 _SEPARABLE = "Too many taps to unroll: their number is the sum of the window's sides, not the product."
 _SLICES = "XLA computes windows one by one; shifted slices vectorize over channels."
 
 MAX_RULES = (
-    Rule("max_pool_of_slices", _is_max_of_slices, _max_of_slices, _SLICES, kernels=1, saves=_saves(5)),
+    Rule("max_pool_of_slices", _is_max_of_slices, _max_of_slices, _SLICES),
     Rule(
         "pool_by_dimension",
         lambda x, **params: large_windows.is_separable(x, params),
         lambda x, **params: large_windows.by_dimension(x, lax.reduce_window_max_p, params),
         _SEPARABLE,
-        kernels=2,
-        saves=_saves(40),
     ),
 )
 SUM_RULES = (
-    Rule("sum_pool_whole", _is_whole_sum, _whole_sum, "First: a window that covers a dimension is a plain reduction."),
     Rule(
         "pool_by_dimension",
         _is_separable_sum,
         lambda x, **params: large_windows.by_dimension(x, lax.reduce_window_sum_p, params),
         _SEPARABLE,
-        kernels=2,
-        saves=_saves(40),
     ),
     Rule(
         "sum_pool_dilated",
@@ -408,7 +378,7 @@ SUM_RULES = (
         _dilated_sum,
         "Gradient of strided windows: XLA adds up the zeros between values; each phase meets some taps only.",
     ),
-    Rule("sum_pool_of_slices", _is_sum_of_slices, _sum_of_slices, _SLICES, kernels=1, saves=_saves(10)),
+    Rule("sum_pool_of_slices", _is_sum_of_slices, _sum_of_slices, _SLICES),
 )
 TANGENT_RULES = (
     Rule("max_pool_tangent_by_dimension", _is_large_tangent, _large_tangent, _SEPARABLE),
@@ -419,7 +389,7 @@ GRADIENT_RULES = (
     Rule("max_pool_gradient", _is_gradient, _gradient, "XLA scatters one window after the other, in one thread."),
 )
 
-with_cpu_rule(lax.reduce_window_max_p, by_table(MAX_RULES))
-with_cpu_rule(lax.reduce_window_sum_p, by_table(SUM_RULES))
-with_cpu_rule(lax.select_and_gather_add_p, by_table(TANGENT_RULES))
-with_cpu_rule(lax.select_and_scatter_add_p, by_table(GRADIENT_RULES))
+with_cpu_rules(lax.reduce_window_max_p, by_table(MAX_RULES))
+with_cpu_rules(lax.reduce_window_sum_p, by_table(SUM_RULES))
+with_cpu_rules(lax.select_and_gather_add_p, by_table(TANGENT_RULES))
+with_cpu_rules(lax.select_and_scatter_add_p, by_table(GRADIENT_RULES))

@@ -2,54 +2,21 @@
 
 XLA's CPU backend sorts one array of numbers with code of its own, but calls a comparator for each pair where an index
 goes with each value, as in ``lax.top_k`` of many. Packing both into one 64-bit integer takes a third to a fourth of the
-time (two cores, JAX 0.10). JAX has no 64-bit arrays in its 32-bit mode, so they occur only in the CPU lowering of
-`top_k`: its name, parameters and derivatives are those of ``lax.top_k``, as which it is lowered elsewhere.
+time (two cores, JAX 0.10). JAX has no 64-bit arrays in its 32-bit mode, so they occur only inside of one operation.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.jaxprs.compat import Primitive, Zero, ir, mlir_dialect, register
-from tf2jax_lite.jaxprs.shard_map import lower_fun
+from tf2jax_lite.jaxprs.compat import Primitive, ir, mlir_dialect, register
 
 from . import cost_model
-from .selection import Rule, is_enabled
-
-
-def top_k(x: Any, k: Any) -> tuple[Any, Any]:
-    """Return ``lax.top_k``: the ``k`` largest of the last axis, and indices.
-
-    Args:
-      x: an array of any real dtype, and at least one dimension.
-      k: a count; at most the size of the last axis.
-
-    Returns:
-      Values of ``x``'s dtype and int32 indices, the last axis of both ``k`` long.
-    """
-    if not is_enabled("top_k_packed_sort"):
-        values, indices = lax.top_k(x, k)
-    else:
-        values, indices = _top_k_p.bind(x, k=k, axis=x.ndim - 1, **_other_params())
-    return values, indices
-
-
-@functools.cache
-def _other_params() -> dict[str, Any]:
-    """Return the primitive's other parameters: from JAX 0.11 on whether it is stable."""
-    (equation,) = jax.make_jaxpr(lambda x: lax.top_k(x, 1))(jax.ShapeDtypeStruct((2,), np.float32)).eqns
-    return {name: value for name, value in equation.params.items() if name not in ("k", "axis")}
-
-
-def _lower(x: Any, **params: Any) -> Any:
-    return lax.top_k_p.bind(x, **params)
+from .rules import Rule, by_table, with_cpu_rules
 
 
 def _is_packed(x: Any, *, k: Any, axis: int, **_: Any) -> bool:
@@ -104,11 +71,6 @@ RULES = (
 )
 
 
-def _lower_on_cpu(x: Any, **params: Any) -> Any:
-    # The primitive is bound only where the rule is in force.
-    return _packed_sort(x, **params) if _is_packed(x, **params) else _lower(x, **params)
-
-
 def _lower_sort_pairs(ctx: Any, pairs: Any, *, axis: int) -> Any:
     """Sort by operations that are built here, as their numbers have 64 bits."""
     del ctx
@@ -125,31 +87,7 @@ def _lower_sort_pairs(ctx: Any, pairs: Any, *, axis: int) -> Any:
     return [hlo.BitcastConvertOp(pairs.type, sort.results[0]).result]
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-    values, indices = _top_k_p.bind(*primals, **params)
-    none = Zero(jax.typeof(indices).to_tangent_aval())
-    (tangent,) = tangents
-    if isinstance(tangent, Zero):
-        return (values, indices), (Zero(jax.typeof(values).to_tangent_aval()), none)
-    moved = jnp.take_along_axis(tangent, indices, axis=params["axis"], mode="promise_in_bounds")
-    return (values, indices), (moved, none)
-
-
-def _batch(args: Sequence[Any], dims: Sequence[Any], *, axis: int, **other: Any) -> tuple[Any, tuple[int, int]]:
-    return _top_k_p.bind(jnp.moveaxis(args[0], dims[0], 0), axis=axis + 1, **other), (0, 0)
-
-
 _sort_pairs_p = Primitive("sort_pairs")  # only in CPU lowerings
 register(_sort_pairs_p, abstract=lambda pairs, *, axis: pairs, lowering=_lower_sort_pairs)
 
-_top_k_p = Primitive("top_k")  # on all platforms but CPU it is lowered as that one
-register(
-    _top_k_p,
-    multiple_results=True,
-    impl="compiled",
-    abstract=lax.top_k_p,
-    jvp=_jvp,
-    batch=_batch,
-    lowering=lower_fun(_lower, multiple_results=True),
-    cpu_lowering=lower_fun(_lower_on_cpu, multiple_results=True),
-)
+with_cpu_rules(lax.top_k_p, by_table(RULES))

@@ -215,6 +215,16 @@ def test_tff_splits(tmp_path):
     assert [len(dataset) for _, dataset in both.clients()] == [5, 5]
 
 
+def test_an_iterator_of_tffs_files_is_for_builders(tmp_path):
+    """With a function of a client's serialized examples, as FedJAX has it."""
+    _write_tff(tmp_path / "tff.sqlite", {"a": CLIENTS["a"], "d": CLIENTS["d"]}, "train")
+    _write_tff(tmp_path / "tff.sqlite", {"e": CLIENTS["e"]}, "test")
+    clients = data.TFFSQLiteClientsIterator(tmp_path / "tff.sqlite", lambda rows: {"n": np.arange(len(rows))}, "train")
+    with data.SQLiteFederatedDataBuilder(tmp_path / "own.sqlite") as builder:
+        builder.add_many(clients)
+    assert dict(data.SQLiteFederatedData(tmp_path / "own.sqlite").client_sizes()) == {b"a": 3, b"d": 5}
+
+
 def test_tff_casts_as_parse_example_and_cast_do(tmp_path):
     """Parse_example gives int64 and float32; TFF casts to element_spec."""
     values = {"x": np.array([[1.5, 3e38, np.nan]], np.float32), "y": np.array([300])}

@@ -98,8 +98,11 @@ class Block:
         return [v for step in self.steps for v in (*step.inputs, *step.captured())] + list(self.results)
 
     def has(self, name: str) -> bool:
-        """Return whether it or an inner function has an equation of this name."""
-        return any(s.name == name or any(b.has(name) for b in s.blocks.values()) for s in self.steps)
+        """Return whether it or an inner function has an equation or call of a name."""
+        return any(
+            name in (s.name, s.params.get("function")) or any(b.has(name) for b in s.blocks.values())
+            for s in self.steps
+        )
 
     def prune(self) -> None:
         """Eliminate steps whose results are unused."""

@@ -59,11 +59,11 @@ class Entry:
 
     @property
     def returned(self) -> dict[str, int]:
-        """Variable name to the index of its new value, if no layer assigns it."""
+        """Indices of updated variables' new values, but for those in place."""
         return {name: index for name, index in self.updates.items() if name not in self.in_place}
 
     def drop_unused_results(self) -> None:
-        """Replace results that nothing returns by zeros, and eliminate their steps."""
+        """Replace results by 0 that are neither returned nor new values of variables."""
         returned = {leaf.index for leaf in jax.tree.leaves(self.structure) if isinstance(leaf, Result)}
         kept = {*returned, *self.returned.values()}
         results = self.block.results

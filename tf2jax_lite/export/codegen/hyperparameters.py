@@ -1,4 +1,4 @@
-"""Make hyperparameters that all calls share the defaults of parameters."""
+"""Write hyperparameters that all calls of a helper share as its defaults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STEPS = {"batch_norm": "_batch_norm", "jax_dropout": "_dropout"}
 
 
 def share(blocks: Sequence[Block]) -> dict[str, dict[str, str]]:
-    """Remove and return hyperparameters on which all calls of a helper agree.
+    """Return hyperparameters that all calls of a helper share, and remove them.
 
     Args:
       blocks: whole functions; changed in place.
@@ -66,7 +66,12 @@ _SCALES = {"mul": ("*", -0.5), "div": ("/", 0.5)}
 
 
 def _scale(step: Equation | None, *sized: Any) -> None:
-    """Write a product with a power of a last axis's size."""
+    """Write a product with a power of the last axis's size.
+
+    Args:
+      step: the product.
+      *sized: the value whose axis it is, if not the operand.
+    """
     if step is None or step.name not in _SCALES or len(step.inputs) != 2:
         return
     x, factor = step.inputs if not isinstance(step.inputs[0], Literal) or step.name == "div" else step.inputs[::-1]

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from .batch_norms import STEP as BATCH_NORM
-from .batch_norms import has_updates
 from .block_ir import Block, Literal, Value
 from .entries import Entry
 from .idioms.candidates import rewrite_all
 from .idioms.matching import equal_blocks
 from .jax_random import DROPOUT
+from .norms import STEP as BATCH_NORM
+from .norms import has_updates
 
 
 def merge_modes(entries: Sequence[Entry], rules: Mapping[str, Any]) -> list[Entry]:
-    """Merge pairs of functions that differ in training mode alone.
+    """Return functions, with pairs that differ in training mode alone as one.
 
     Args:
       entries: the functions, with idioms.

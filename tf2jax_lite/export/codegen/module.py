@@ -21,7 +21,6 @@ from tf2jax_lite.calling.params import param_path
 from tf2jax_lite.support.errors import ExportError
 
 from . import free_names, idioms, literals, rules_solvers  # noqa: F401
-from .batch_norms import has_updates, write_batch_norms, write_without_training
 from .block_ir import Constant, Equation
 from .constants import name_constants, pass_constants
 from .counted_loops import has_uncounted_loop, scan_counted_loops
@@ -35,6 +34,7 @@ from .idioms.candidates import rewrite_all
 from .jax_random import draw_from_key
 from .modes import merge_modes
 from .names import RESERVED, Names
+from .norms import has_updates, write_batch_norms, write_layer_norms, write_without_training
 from .roles import name_roles
 from .structure.calls import FUNCTIONS, Calls
 from .structure.items import Body, Function, Program
@@ -97,6 +97,8 @@ def write_module(
                 draw_from_key(entry)
             if writer is None and not scan_layers:  # a scan has stacked copies of params, which are not updated
                 write_batch_norms(entry, names, rules)
+        if writer is None:
+            write_layer_norms({entry.name: (entry.block, entry.variables) for entry in entries}, names)
         entries = merge_modes(entries, rules) if writer is None else entries
         trains = any(has_updates(entry.block) for entry in entries)
         for entry in entries:

@@ -1,6 +1,7 @@
-"""Name values for their role: by their layer, or by the idiom that they belong to.
+"""Name values for their role.
 
-Names of TensorFlow's ops are no roles; other names of nodes, which the model's author has chosen, stay.
+The role is that of the layer that they are the result of, or that of the idiom that they belong to. Names that
+TensorFlow gives ops are no roles; other names of nodes, which the model's author has chosen, stay.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _OPS = frozenset(
 _RESULTS = {
     "_lstm_cell": ("hidden", "cell"),
     "_gru_cell": ("hidden",),
+    "_attention": ("attended",),
     "jax.nn.softmax": ("probabilities",),
     "jnp.mean": ("mean",),
     "jnp.var": ("variance",),
@@ -45,7 +47,7 @@ _LONGEST = 24  # characters of a layer's name that values have
 
 
 def name_roles(block: Block) -> None:
-    """Set hints for names of values in a function and in its inner functions."""
+    """Set hints for the names of values, also in inner functions."""
     users: dict[int, list[Equation]] = {}
     for step in block.steps:
         for item in (*step.inputs, *step.captured()):
@@ -74,7 +76,7 @@ def _is_op(hint: str) -> bool:
 
 
 def _layers(block: Block, users: Mapping[int, Any]) -> dict[int, str]:
-    """Return each layer's last result with the name of its outermost scope."""
+    """Return the names of layers' results: of the outermost scope that each ends."""
     last: dict[tuple[str, ...], tuple[int, int]] = {}
     for step in block.steps:
         for value in step.outputs:
@@ -83,7 +85,7 @@ def _layers(block: Block, users: Mapping[int, Any]) -> dict[int, str]:
                 last[step.path[: depth + 1]] = id(value), depth
     found: dict[int, str] = {}
     for path, (value, _) in sorted(last.items(), key=lambda item: -len(item[0])):
-        if len(path[-1]) <= _LONGEST:
+        if len(path[-1]) <= _LONGEST and not _is_op(path[-1]):
             found[value] = path[-1]
     return found
 

@@ -21,7 +21,6 @@ import numpy as np
 
 from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, Guarantee, MeasuredProcessOutput, PyTree
 from tf2jax_lite.support.errors import InputError
-from tf2jax_lite.xla_cpu.reductions import reduce_axes
 
 __all__ = ["Factory", "MeanFactory", "SumFactory", "UnweightedMeanFactory"]
 
@@ -229,10 +228,9 @@ def scale_rows(update: PyTree, factor: Any) -> PyTree:
 def sum_rows(x: Any, dtype: Any = None) -> Any:
     """Return the sum over the clients of a leaf (n, ...).
 
-    It is accumulated in ``dtype``, the leaf's own by default. XLA on CPU takes many times as long for ``jnp.sum`` of
-    large leaves.
+    It is accumulated in ``dtype``, the leaf's own by default.
     """
-    return reduce_axes(jax.lax.reduce_sum, x if dtype is None else x.astype(dtype), (0,))
+    return jax.lax.reduce_sum(x if dtype is None else x.astype(dtype), (0,))
 
 
 def row_norms(update: PyTree, order: float = 2.0) -> Any:

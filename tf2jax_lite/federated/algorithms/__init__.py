@@ -4,7 +4,9 @@ Entries: the ``build_*`` functions exported here; each returns a learning proces
 
 Read in this order:
   fed_avg: federated averaging, FedProx, FedSGD, FedOpt; keywords with the names of TFF.
-  scaffold, mime, agnostic, apfl: algorithms with state beyond the weights.
+  fed_nova, fed_dyn, scaffold: algorithms against the drift of clients that differ.
+  mime, agnostic: algorithms with a first pass over the clients.
+  apfl, ditto: a model of each client's own.
   hyp_cluster, cluster_init, kmeans: several models or centers at once.
   recon: a model whose local part clients reconstruct in each round.
   jax_averaging: averaging of a plain JAX loss, as in TensorFlow Federated.
@@ -15,6 +17,7 @@ Must not import `training`, `flower` or `core`.
 from tf2jax_lite.federated.algorithms.agnostic import build_agnostic_fed_avg
 from tf2jax_lite.federated.algorithms.apfl import apfl_model_weights, build_apfl
 from tf2jax_lite.federated.algorithms.cluster_init import kmeans_init
+from tf2jax_lite.federated.algorithms.ditto import build_ditto, ditto_model_weights
 from tf2jax_lite.federated.algorithms.fed_avg import (
     build_fed_opt,
     build_fed_prox,
@@ -26,6 +29,8 @@ from tf2jax_lite.federated.algorithms.fed_avg import (
     build_weighted_fed_avg_with_optimizer_schedule,
     build_weighted_fed_prox,
 )
+from tf2jax_lite.federated.algorithms.fed_dyn import build_fed_dyn
+from tf2jax_lite.federated.algorithms.fed_nova import build_fed_nova
 from tf2jax_lite.federated.algorithms.hyp_cluster import build_hyp_cluster
 from tf2jax_lite.federated.algorithms.jax_averaging import build_jax_federated_averaging_process
 from tf2jax_lite.federated.algorithms.kmeans import build_fed_kmeans
@@ -44,7 +49,10 @@ __all__ = [
     "apfl_model_weights",
     "build_agnostic_fed_avg",
     "build_apfl",
+    "build_ditto",
+    "build_fed_dyn",
     "build_fed_kmeans",
+    "build_fed_nova",
     "build_fed_opt",
     "build_fed_prox",
     "build_fed_recon",
@@ -64,6 +72,7 @@ __all__ = [
     "build_weighted_fed_avg_with_optimizer_schedule",
     "build_weighted_fed_prox",
     "build_weighted_mime_lite",
+    "ditto_model_weights",
     "kmeans_init",
     "server_optimizer",
 ]

@@ -25,7 +25,7 @@ from tf2jax_lite.federated.compose import (
 )
 from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.metrics import Metric, check_metrics
-from tf2jax_lite.learning.model import Model, check_model, model_grad, with_cpu_rules
+from tf2jax_lite.learning.model import Model, check_model, model_value_and_grad, with_cpu_rules
 from tf2jax_lite.learning.process import LearningProcess, ModelWeights, PyTree
 from tf2jax_lite.learning.states import ByClient
 
@@ -60,7 +60,7 @@ def _client_work(
     model: Model, optimizer: optax.GradientTransformation, train_metrics: Mapping[str, Metric] | None
 ) -> ClientWork:
     training = build_model_delta_client_work(model, optimizer, train_metrics=train_metrics)
-    grad = model_grad(with_cpu_rules(model))
+    value_and_grad = model_value_and_grad(with_cpu_rules(model))
 
     def client_init(state: Any, message: ModelWeights, key: Any, given: ApflClientState) -> _Carry:
         params = jax.tree.map(lambda v, w: jnp.where(given.seen, v, w), given.params, message.trainable)
@@ -74,7 +74,7 @@ def _client_work(
         coefficients = own.interpolation_coefficients
         key = jax.random.fold_in(jax.random.fold_in(carry.inner.key, carry.inner.step), 1)
         personal = ModelWeights(_mixed(coefficients, own.params, server), message.non_trainable)
-        grads = grad(personal, batch, key)
+        _, grads = value_and_grad(personal, batch, key)
         share_grads = jax.tree.map(
             lambda a, v, w, g: jnp.vdot(v - w, g).astype(a.dtype), coefficients, own.params, server, grads
         )

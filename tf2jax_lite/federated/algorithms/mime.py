@@ -39,7 +39,7 @@ from tf2jax_lite.federated.execution.cohort import Batching
 from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.data import BatchHParams
 from tf2jax_lite.learning.metrics import Metric, check_metrics
-from tf2jax_lite.learning.model import Model, check_model, model_grad, with_cpu_rules
+from tf2jax_lite.learning.model import Model, check_model, model_value_and_grad, with_cpu_rules
 from tf2jax_lite.learning.process import LearningProcess, MeasuredProcessOutput, ModelWeights, PyTree
 from tf2jax_lite.support.errors import InputError
 
@@ -74,7 +74,7 @@ def _client_work(
     lite: bool,
 ) -> ClientWork:
     """Return FedAvg's training pass, with an optimizer made of the message."""
-    grad = model_grad(with_cpu_rules(model))
+    value_and_grad = model_value_and_grad(with_cpu_rules(model))
 
     def work(message: _Message, correction: PyTree = None) -> ClientWork:
         optimizer = _mimicking(base, message.optimizer, correction)
@@ -89,7 +89,8 @@ def _client_work(
         correction = None
         if not lite:
             key = jax.random.fold_in(carry.key, carry.step)  # the same Dropout in both gradients
-            correction = jax.tree.map(jnp.subtract, message.gradient, grad(message.weights, batch, key))
+            _, at_server = value_and_grad(message.weights, batch, key)
+            correction = jax.tree.map(jnp.subtract, message.gradient, at_server)
         return work(message, correction).client_step(state, message.weights, carry, batch)
 
     def client_final(state: Any, message: _Message, carry: Any) -> ClientResult:

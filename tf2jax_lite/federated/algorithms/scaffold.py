@@ -16,8 +16,6 @@ import optax
 from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
 from tf2jax_lite.federated.compose import Cohorts, Composition, Counted, Finalizer, LearningState
-from tf2jax_lite.federated.execution import Execution
-from tf2jax_lite.federated.execution.cohort import Batching
 from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.metrics import check_metrics
 from tf2jax_lite.learning.model import Model, check_model
@@ -77,10 +75,7 @@ def build_scaffold(
     train_metrics: Mapping[str, Any] | None = None,
     aggregator: Any = None,
     client_diagnostics: bool = False,
-    client_batching: Batching | None = None,
-    client_execution: Execution = "auto",
-    clients_per_chunk: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
+    **cohorts: Any,
 ) -> LearningProcess[LearningState]:
     """Build SCAFFOLD, with the paper's option II for control variates.
 
@@ -95,10 +90,8 @@ def build_scaffold(
       train_metrics: see `build_weighted_fed_avg`.
       aggregator: of ``{"weights": ..., "control": ...}``, both initial minus final; the unweighted mean by default.
       client_diagnostics: see `compose_learning_process`.
-      client_batching: see `compose_learning_process`.
-      client_execution: see `compose_learning_process`.
-      clients_per_chunk: see `compose_learning_process`.
-      mesh: see `compose_learning_process`.
+      **cohorts: ``client_batching``, ``client_execution``, ``clients_per_chunk`` and ``mesh`` of
+        `compose_learning_process`.
 
     Returns:
       The process. ``client_data`` is a list of pairs ``(client id, data)`` or a sampler's triples: a client's control
@@ -133,7 +126,7 @@ def build_scaffold(
         Finalizer(lambda weights: jax.tree.map(jnp.asarray, none), finalize),
         client_states=ByClient(none),
         client_diagnostics=client_diagnostics,
-        cohorts=Cohorts(client_batching, client_execution, clients_per_chunk, mesh),
+        cohorts=Cohorts.of(**cohorts),
         update_form={"weights": template, "control": controls},
         message=_Message,
         counts_clients=True,

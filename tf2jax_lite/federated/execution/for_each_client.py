@@ -101,7 +101,7 @@ def _row(tree: PyTree, index: int) -> PyTree:
 
 
 def _forms(tree: PyTree) -> Any:
-    """Return what two trees have in common that can be stacked."""
+    """Return structure, shapes and dtypes, which trees to be stacked share."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, tuple((np.shape(leaf), np.dtype(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
 

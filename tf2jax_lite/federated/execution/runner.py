@@ -147,7 +147,7 @@ def _placed(value: Any, sharding: NamedSharding) -> Any:
 
 def run_eagerly(
     work: ClientWork, aggregator: AggregationProcess, context: Context, cohort: Cohort, clients: Iterable[Client]
-) -> tuple[Accumulator, dict[int, Outcome]]:
+) -> tuple[Accumulator, list[tuple[list[int], Outcome]]]:
     """Run clients eagerly, so that prints and debuggers see values.
 
     Args:
@@ -158,12 +158,12 @@ def run_eagerly(
       clients: those that have data, at least one.
 
     Returns:
-      The accumulator, and each client's outcome by its index.
+      The accumulator, and each client's index and outcome, as of a chunk of one client.
 
     Raises:
       ForEachClientError: a function of the client work fails.
     """
-    total, outputs = None, {}
+    total, outcomes = None, []
     with jax.disable_jit():
         for client in clients:
             name, index = cohort.name(client.index), jnp.int32(client.index)
@@ -173,9 +173,9 @@ def run_eagerly(
                 total = zero_accumulator(aggregator, context.aggregator, cohort.capacity, result)
             with client_stage(name, "aggregation", result=result):
                 total, outcome = fold_one(aggregator, context, total, result, True, index)
-            outputs[client.index] = jax.device_get(outcome)
+            outcomes.append(([client.index], jax.tree.map(lambda leaf: np.asarray(leaf)[None], outcome)))
     assert total is not None
-    return total, outputs
+    return total, outcomes
 
 
 Execution = Literal["auto", "vmap", "scan", "cpu_pool", "loop", "debug"]
@@ -262,7 +262,7 @@ class CohortRunner:
         context = context._replace(client_keys=cohort.stacked_keys())
         prepared = cohort.prepared()
         first = next(prepared, None)
-        outcomes: dict[int, Outcome] = {}
+        outcomes: list[tuple[list[int], Outcome]] = []
         if first is None:  # no client has data: the metrics are not known
             nothing = ClientResult((), 0.0, [], {})
             total = zero_accumulator(self.aggregator, context.aggregator, cohort.capacity, nothing)
@@ -275,18 +275,22 @@ class CohortRunner:
                 found = _Round(self, context, first, len(cohort), stack)
                 waiting = list(found.run(itertools.chain([first], prepared)))
                 total = found.total()
-            for index, get in waiting:
-                found = jax.device_get(get())
-                outcomes |= {i: jax.tree.map(lambda leaf, r=r: leaf[r], found) for r, i in enumerate(index)}
+            outcomes = [(index, jax.device_get(get())) for index, get in waiting]
+        # Rows behind these only pad a chunk.
+        rows = [(i, row, found) for index, found in outcomes for row, i in enumerate(index)]
         dropped = cohort.count_dropped()
         counts = {
             "participated": total.participated,
             "non_finite": total.non_finite,
             "dropped": np.int32(dropped),
-            "empty": np.int32(len(cohort) - dropped - len(outcomes)),
+            "empty": np.int32(len(cohort) - dropped - len(rows)),
         }
-        refused = {index: cohort.name(index) for index in sorted(outcomes) if outcomes[index].refused}
-        outputs = {index: found.output for index, found in outcomes.items() if jax.tree.leaves(found.output)}
+        refused = {i: cohort.name(i) for i, row, found in sorted(rows, key=lambda row: row[0]) if found.refused[row]}
+        outputs = {
+            i: jax.tree.map(lambda leaf, row=row: leaf[row], found.output)
+            for i, row, found in rows
+            if jax.tree.leaves(found.output)
+        }
         return CohortResult(total, counts, outputs, refused)
 
     def _backend(self, context: Context, batch: Any, client_input: PyTree) -> str:
@@ -374,6 +378,7 @@ class _Round:
 
     def __init__(self, runner: CohortRunner, context: Context, first: Client, cohort_size: int, stack: ExitStack):
         self._runner, self._context, self._cohort_size = runner, context, cohort_size
+        self._padded: dict[int, bool] = {}  # by size of batch: all clients' examples have one form
         batch = self._batches(first)[1][0]
         try:
             with fitting(batch, "the batches of the first client"):
@@ -492,7 +497,10 @@ class _Round:
         if client.is_full or not callable(pads):
             return client.is_full or pads is True
         size = client.rows.shape[1]
-        return pads({n: jax.ShapeDtypeStruct((size, *v.shape[1:]), v.dtype) for n, v in client.examples.items()})
+        if size not in self._padded:
+            batch = {n: jax.ShapeDtypeStruct((size, *v.shape[1:]), v.dtype) for n, v in client.examples.items()}
+            self._padded[size] = pads(batch)
+        return self._padded[size]
 
     def _batches(self, client: Client) -> tuple[Callable[[], None], list[dict[str, Any]]]:
         """Return the writer of a client's batches, and the arrays that it fills."""

@@ -6,9 +6,11 @@ Entries: `ClientDataset` (one client), `FederatedData` (many), the samplers, and
 Read in this order:
   examples, client_dataset: examples as dicts of arrays; one client's examples and their batches.
   federated_data: many clients behind one interface, their samplers, all their examples as one dataset.
+  selection: samplers that simulate devices.
   partition: clients from one dataset.
   sqlite, client_files, example_proto: files of clients, which are read without running code.
-  rows, training_data: examples in files one by one; batches that start anywhere in an epoch.
+  rows, tables: examples in files one by one; CSV, JSON lines, images, data sets of the Hub.
+  training_data: batches that start anywhere in an epoch.
 
 Must not import other modules of `learning` but `checks`.
 """
@@ -25,6 +27,7 @@ from tf2jax_lite.learning.data.client_dataset import (
 from tf2jax_lite.learning.data.client_files import (
     NpzFolderFederatedData,
     TFFHDF5FederatedData,
+    TFFSQLiteClientsIterator,
     TFFSQLiteFederatedData,
     npz_file_name,
 )
@@ -44,6 +47,7 @@ from tf2jax_lite.learning.data.federated_data import (
     UniformGetClientSampler,
     UniformShuffledClientSampler,
     WeightedSampler,
+    buffered_shuffle_batch_client_datasets,
     padded_batch_client_datasets,
     padded_batch_federated_data,
     shuffle_repeat_batch_federated_data,
@@ -55,7 +59,14 @@ from tf2jax_lite.learning.data.partition import (
     partition_quantity_skew,
 )
 from tf2jax_lite.learning.data.rows import ArrayRecords, NpzShards, ParquetRows, Rows, TFRecords, open_rows
+from tf2jax_lite.learning.data.selection import (
+    AvailabilitySampler,
+    DeadlineSampler,
+    PowerOfChoiceSampler,
+    lognormal_latency,
+)
 from tf2jax_lite.learning.data.sqlite import FedJAXSQLiteFederatedData, SQLiteFederatedData, SQLiteFederatedDataBuilder
+from tf2jax_lite.learning.data.tables import HubRows, ImageFolder
 from tf2jax_lite.learning.data.training_data import (
     Batch,
     Examples,
@@ -70,6 +81,7 @@ from tf2jax_lite.learning.data.training_data import (
 __all__ = [
     "EXAMPLE_MASK_KEY",
     "ArrayRecords",
+    "AvailabilitySampler",
     "Batch",
     "BatchHParams",
     "BatchPreprocessor",
@@ -77,9 +89,12 @@ __all__ = [
     "ClientDataset",
     "ClientPreprocessor",
     "ClientSampler",
+    "DeadlineSampler",
     "Examples",
     "FedJAXSQLiteFederatedData",
     "FederatedData",
+    "HubRows",
+    "ImageFolder",
     "InMemory",
     "InMemoryFederatedData",
     "NoOpBatchPreprocessor",
@@ -89,6 +104,7 @@ __all__ = [
     "PaddedBatchHParams",
     "ParquetRows",
     "PoissonSampler",
+    "PowerOfChoiceSampler",
     "RowData",
     "Rows",
     "SQLiteFederatedData",
@@ -97,6 +113,7 @@ __all__ = [
     "StreamedData",
     "SubsetFederatedData",
     "TFFHDF5FederatedData",
+    "TFFSQLiteClientsIterator",
     "TFFSQLiteFederatedData",
     "TFRecords",
     "TrainingData",
@@ -104,6 +121,8 @@ __all__ = [
     "UniformShuffledClientSampler",
     "WeightedSampler",
     "as_training_data",
+    "buffered_shuffle_batch_client_datasets",
+    "lognormal_latency",
     "npz_file_name",
     "open_data",
     "open_rows",

@@ -231,7 +231,8 @@ class TFFSQLiteFederatedData(FederatedData):
 
     Args:
       path: the file.
-      element_spec: the features of one example, see `ExampleParser`.
+      element_spec: the features of one example, see `ExampleParser`; or a function from a client's serialized examples
+        to its examples, as FedJAX's ``parse_examples``.
       split_name: keep the clients and examples of this split; None keeps all.
 
     Raises:
@@ -240,7 +241,9 @@ class TFFSQLiteFederatedData(FederatedData):
 
     def __init__(self, path: str | os.PathLike, element_spec: Any, split_name: str | None = None):
         super().__init__()
-        self._parse = ExampleParser(element_spec)
+        self._parse = (
+            (lambda rows, where: element_spec(rows)) if callable(element_spec) else ExampleParser(element_spec)
+        )
         self._split = split_name
         self._file = SQLiteFile(path, _TABLES)
 
@@ -311,6 +314,25 @@ class TFFSQLiteFederatedData(FederatedData):
 
     def _place(self, client_id: ClientId) -> str:
         return f"{self._file.path}, client {client_id!r}"
+
+
+class TFFSQLiteClientsIterator(Iterator[tuple[bytes, Examples]]):
+    """Iterates over the clients of a file with TFF's tables.
+
+    Builders take it. Source: fedjax.
+
+    Args:
+      path: the file.
+      parse_examples: see `TFFSQLiteFederatedData`.
+      split_name: the split.
+    """
+
+    def __init__(self, path: str | os.PathLike, parse_examples: Any, split_name: str | None):
+        self._clients = TFFSQLiteFederatedData(path, parse_examples, split_name).clients()
+
+    def __next__(self) -> tuple[bytes, Examples]:
+        client_id, dataset = next(self._clients)
+        return client_id.encode(), dataset.raw_examples
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:

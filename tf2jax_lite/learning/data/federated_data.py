@@ -615,9 +615,41 @@ def shuffle_repeat_batch_federated_data(
         raise DataError(f"1 <= batch_size <= example_buffer_size is needed, not {batch_size} and {example_buffer_size}")
     rng = numpy_rng(seed)
     shuffled = federated_data.shuffled_clients(client_buffer_size, int(rng.integers(1 << 62)))
-    stream = buffered_shuffle(_rows(shuffled, federated_data), example_buffer_size, rng)
+    yield from _shuffled_batches(_rows(shuffled, federated_data), batch_size, example_buffer_size, rng)
+
+
+def buffered_shuffle_batch_client_datasets(
+    datasets: Iterable[ClientDataset], batch_size: int, buffer_size: int, rng: Seed | np.random.RandomState = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the datasets' examples once, shuffled, in batches. Source: fedjax.
+
+    Args:
+      datasets: they have the same features and the same preprocessor.
+      batch_size: examples in a batch, >= 1; the last may have fewer.
+      buffer_size: of how many examples the next one is drawn, >= 1.
+      rng: see `numpy_rng`; or a ``RandomState``, as FedJAX takes it, which draws the seed.
+
+    Raises:
+      DataError: a value that is out of range, or datasets that differ in features or preprocessor.
+    """
+    if batch_size < 1 or buffer_size < 1:
+        raise DataError(f"batch_size and buffer_size are >= 1, not {batch_size} and {buffer_size}")
+    seed = int(rng.randint(1 << 31)) if isinstance(rng, np.random.RandomState) else rng
+    pairs = ((dataset, row) for dataset in datasets for row in range(len(dataset)))
+    yield from _shuffled_batches(pairs, batch_size, buffer_size, numpy_rng(seed))
+
+
+def _shuffled_batches(
+    rows: Iterable[tuple[ClientDataset, int]], batch_size: int, buffer_size: int, rng: np.random.Generator
+) -> Iterator[dict[str, Any]]:
+    """Yield batches of (dataset, row), shuffled."""
+    stream = buffered_shuffle(rows, buffer_size, rng)
+    kind: tuple[Any, Any] | None = None
     while batch := list(itertools.islice(stream, batch_size)):
         first, _ = batch[0]
+        kind = kind or (first.preprocessor, first.raw_examples.keys())
+        if any((dataset.preprocessor, dataset.raw_examples.keys()) != kind for dataset, _ in batch):
+            raise DataError("the client datasets have different features or batch preprocessors; batch them one by one")
         columns = {
             name: np.stack([dataset.raw_examples[name][row] for dataset, row in batch]) for name in first.raw_examples
         }

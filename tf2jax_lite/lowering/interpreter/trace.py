@@ -19,18 +19,20 @@ from tf2jax_lite.dynamic_shapes.dim_expr import canonical_result
 from tf2jax_lite.dynamic_shapes.size_comparisons import is_inconclusive
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.dynamic_shapes.unification import fitting_sizes
+from tf2jax_lite.jaxprs.materialize import materialize_if_traced
 from tf2jax_lite.jaxprs.shard_map import in_mesh
 from tf2jax_lite.lowering.merging.branch_merge import merge_branches
 from tf2jax_lite.lowering.merging.rank_variants import RankVariants, expand_variants
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.ops.common.index_checks import check_indices
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import MissingParamError, PreventedGradientError
 from tf2jax_lite.values import static as values
 from tf2jax_lite.values.int64 import U32Pair, per_word, to_32_bits, to_u32_pair
 from tf2jax_lite.xla_cpu.catalog import selection
-from tf2jax_lite.xla_cpu.materialize import materialize_if_traced
-from tf2jax_lite.xla_cpu.selection import using
+from tf2jax_lite.xla_cpu.rules import using
+from tf2jax_lite.xla_cpu.transform import call as call_with_rules
 
 from .assigned_variables import as_variable
 from .constant_folding import check_results, fold
@@ -38,6 +40,9 @@ from .diagnostics import cause, describe, explain, is_explained, located, missin
 from .frame import Context, Frame
 from .operands import check_dtypes, each, flat_results, grouped, prepare, same_varying_axes
 from .partial_eval import FoldingBudget
+
+# No primitive that moves data has a CPU lowering rule; and what a user's op depends on is not known.
+_WITHOUT_RULES = (Pattern.INJECTIVE, Pattern.SHAPE_ONLY)
 
 
 class Trace:
@@ -219,7 +224,9 @@ class Trace:
         bound = None if op.always_pads else op.bound
         shapes = None if self.tracker is None else op.shapes
         if op.plain and not step.functions and not runs_per_word and bound is None and shapes is None:
-            return flat_results(op.fn(*args, **step.kwargs))
+            if op.pattern in _WITHOUT_RULES or not op.fn.__module__.startswith("tf2jax_lite."):
+                return flat_results(op.fn(*args, **step.kwargs))
+            return flat_results(call_with_rules(op.fn, *args, **step.kwargs))
         kwargs = dict(step.kwargs)
         if bound is not None:
             kwargs[bound] = self.tracker

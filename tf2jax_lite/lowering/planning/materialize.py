@@ -1,7 +1,7 @@
 """Values computed once, as XLA would compute them again for distant uses.
 
 XLA fuses elementwise operations into their users. That is right for a value whose uses re-converge soon, as those of
-``x`` do in ``x * sigmoid(x)``: they are one loop. It is wrong (`tf2jax_lite.xla_cpu.materialize`)
+``x`` do in ``x * sigmoid(x)``: they are one loop. It is wrong (`tf2jax_lite.jaxprs.materialize`)
 
 - for a value whose uses diverge, one of them into a convolution or a matmul, whose operands are in memory: the value,
   and all that it is made of, is computed again for each use;

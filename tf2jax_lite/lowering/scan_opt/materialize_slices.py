@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.jaxprs.compat import Literal, Var
+from tf2jax_lite.jaxprs.materialize import materialize
 from tf2jax_lite.jaxprs.walk import size
 from tf2jax_lite.loops.body import Body, variables
-from tf2jax_lite.xla_cpu.materialize import materialize
 
 
 def run(body: Body) -> Body:

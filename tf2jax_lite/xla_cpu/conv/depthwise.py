@@ -2,7 +2,7 @@
 
 The result is a sum over the kernel's taps of shifted slices times weights; with input dilation (the gradient of a
 strided one) each phase of the results has taps of its own. The filter gradient is one reduction with a result for each
-tap. Many channels go some at a time, and so do long rows (`channel_blocking`).
+tap.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import math
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from tf2jax_lite.jaxprs.convolutions import ConvParams, interleave, pad, reorder, strided_slice, taps, transpose
+from tf2jax_lite.jaxprs.materialize import materialize
 from tf2jax_lite.xla_cpu import cost_model
-from tf2jax_lite.xla_cpu.materialize import materialize
 
-from .channel_blocking import filter_sums, has_channel_blocks, sum_by_blocks
 from .input_dilation import phases_of
-from .params import ConvParams, interleave, pad, reorder, strided_slice, taps, transpose
 
 
 def is_depthwise(conv: ConvParams) -> bool:
@@ -38,16 +38,6 @@ def is_unrolled_depthwise(conv: ConvParams) -> bool:
     return is_depthwise(conv) and has_few_taps(conv)
 
 
-def is_outlined_depthwise(conv: ConvParams) -> bool:
-    """Return whether a depthwise convolution is worth an outlined function."""
-    return is_unrolled_depthwise(conv) and math.prod(conv.window) >= cost_model.OUTLINE_MIN_TAPS
-
-
-def is_blocked_depthwise(conv: ConvParams) -> bool:
-    """Return whether a depthwise convolution goes through its channels by blocks."""
-    return is_unrolled_depthwise(conv) and has_channel_blocks(conv)
-
-
 def _operands(lhs: Any, rhs: Any, conv: ConvParams) -> tuple[Any, dict[tuple[int, ...], Any]]:
     """Return inputs repeated by result, and each tap's weights (1, channels)."""
     lhs, rhs = lhs.astype(conv.sum_dtype), rhs.astype(conv.sum_dtype)
@@ -59,13 +49,6 @@ def _operands(lhs: Any, rhs: Any, conv: ConvParams) -> tuple[Any, dict[tuple[int
     indices = list(taps(conv.window))
     rows = lax.split(lax.reshape(weights, (len(indices), weights.shape[-1])), (1,) * len(indices))
     return lhs, dict(zip(indices, rows, strict=True))
-
-
-def depthwise_by_blocks(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return an `is_blocked_depthwise` convolution, in the dtype of sums."""
-    lhs, weights = _operands(lhs, rhs, conv)
-    out = sum_by_blocks(pad(lhs, conv.lhs_spec[2:], conv.pads), weights, conv)
-    return reorder(out, conv.lhs_spec, conv.out_spec)
 
 
 def depthwise(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
@@ -86,6 +69,8 @@ def depthwise(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
         for tap in taps(conv.window):
             starts = [t * r for t, r in zip(tap, conv.rhs_dilation, strict=True)]
             total = add_product(strided_slice(padded, dims, starts, conv.result, conv.strides), tap, total)
+    if math.prod(conv.window) >= cost_model.MATERIALIZE_MIN_TAPS:  # XLA would compute the sum again for each user
+        total = materialize(total)
     return reorder(total, conv.lhs_spec, conv.out_spec)
 
 
@@ -128,7 +113,23 @@ def depthwise_filter_gradient(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
     repeats = grad.shape[channel] // lhs.shape[channel]
     if repeats > 1:
         lhs = jnp.repeat(lhs, repeats, axis=channel)
-    sums = filter_sums(pad(lhs, dims, conv.pads), grad, conv)
+    padded = materialize(pad(lhs, dims, conv.pads))
+    # Rows where they are long and the kernel is small, else images; few sums are left then. Over everything at once one
+    # thread would do all the work.
+    axes = dims[-1:] if _has_long_rows(conv) else dims
+    products = []
+    for tap in taps(conv.result):
+        starts = [t * s for t, s in zip(tap, conv.strides, strict=True)]
+        products.append(lax.mul(strided_slice(padded, dims, starts, conv.window, conv.rhs_dilation), grad))
+    zeros = [np.zeros((), padded.dtype)] * len(products)
+    sums = jnp.stack(lax.reduce(products, zeros, lambda a, b: [x + y for x, y in zip(a, b, strict=True)], axes))
+    left = [d for d in range(grad.ndim) if d not in axes]
+    sums = jnp.sum(sums, tuple(i for i, d in enumerate(left, 1) if d != channel))
     out = lax.reshape(sums, (*conv.result, 1, grad.shape[channel]))
     rank = len(dims)
     return reorder(out, (rank, rank + 1, *range(rank)), conv.out_spec)
+
+
+def _has_long_rows(conv: ConvParams) -> bool:
+    row, most = conv.window[-1], cost_model.DEPTHWISE_FILTER_MAX_TAPS_BY_ROW
+    return row >= cost_model.DEPTHWISE_FILTER_MIN_ROW and math.prod(conv.result) <= most

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 from jax import lax
 
+from tf2jax_lite.jaxprs.convolutions import ConvParams, pad
 from tf2jax_lite.xla_cpu import cost_model
 
-from .params import ConvParams, pad
+from .channels_last import convolve_directly
 
 
 def has_swapped_operands(conv: ConvParams) -> bool:
@@ -47,7 +49,8 @@ def swapped_operands(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
     out_spec = (conv.out_spec[1], conv.out_spec[0], *conv.out_spec[2:])
     # Images of one channel XLA is fast with, volumes never.
     is_fast = rhs.shape[conv.rhs_spec[0]] == 1 and conv.rank < 3
-    out = (conv.convolve_directly if is_fast else conv.convolve)(
+    convolve = functools.partial(convolve_directly, conv=conv) if is_fast else conv.convolve
+    out = convolve(
         pad(rhs, conv.rhs_spec[2:], before),
         lhs,
         dimension_numbers=lax.ConvDimensionNumbers(conv.rhs_spec, conv.lhs_spec, out_spec),

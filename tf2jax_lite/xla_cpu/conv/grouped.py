@@ -13,11 +13,11 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from tf2jax_lite.jaxprs.convolutions import ConvParams, pad, reorder, strided_slice, transpose
+from tf2jax_lite.jaxprs.materialize import materialize
 from tf2jax_lite.xla_cpu import cost_model
-from tf2jax_lite.xla_cpu.materialize import materialize
 
 from .depthwise import is_depthwise
-from .params import ConvParams, pad, reorder, strided_slice, transpose
 
 
 def has_groups(conv: ConvParams) -> bool:

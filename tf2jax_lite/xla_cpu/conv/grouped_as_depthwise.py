@@ -17,14 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.jaxprs.convolutions import ConvParams, strided_slice
+from tf2jax_lite.jaxprs.materialize import materialize
 from tf2jax_lite.xla_cpu import cost_model
-from tf2jax_lite.xla_cpu.materialize import materialize
-from tf2jax_lite.xla_cpu.outline import outline
 
-from .channel_blocking import has_channel_blocks
-from .depthwise import depthwise, depthwise_by_blocks, depthwise_filter_gradient, has_few_taps
+from .depthwise import depthwise, depthwise_filter_gradient, has_few_taps
 from .grouped import group_channels, has_static_sizes, is_grouped
-from .params import ConvParams, strided_slice
 
 
 def is_sum_of_depthwise(conv: ConvParams) -> bool:
@@ -46,7 +44,7 @@ def by_channel_of_group(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 def _sum_of_depthwise(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
     images, outputs = lhs.shape[conv.lhs_spec[0]], rhs.shape[conv.rhs_spec[0]]
-    summed = functools.partial(outline, functools.partial(_summed, conv=conv))
+    summed = functools.partial(_summed, conv=conv)
     some = _images_at_once(images, outputs * math.prod(map(max, conv.sizes, conv.result)))
     if some == images:
         return summed(lhs, rhs)
@@ -64,18 +62,17 @@ def _sum_of_depthwise(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 def _summed(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
     total, taps = None, 0
-    convolve = depthwise_by_blocks if has_channel_blocks(conv) else depthwise
     for index in range(rhs.shape[conv.rhs_spec[1]]):
         values = _channels(lhs, conv.lhs_spec[1], index, conv.groups)
         if conv.has_lhs_dilation:
             values = materialize(values)  # each phase reads it
         weights = lax.slice_in_dim(rhs, index, index + 1, axis=conv.rhs_spec[1])
-        out = convolve(values, weights, conv)
+        out = depthwise(values, weights, conv)
         total = out if total is None else lax.add(total, out)
         taps += math.prod(conv.window)
         if taps + math.prod(conv.window) > cost_model.GROUP_MAX_TAPS:
             total, taps = materialize(total), 0
-    return total
+    return materialize(total) if taps else total
 
 
 def _filter_gradient(lhs: Any, rhs: Any, conv: ConvParams) -> Any:

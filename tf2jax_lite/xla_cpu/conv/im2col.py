@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.jaxprs.convolutions import ConvParams, dot, pad, reorder, strided_slice, taps, transpose, unravel_index
+from tf2jax_lite.jaxprs.materialize import materialize
 from tf2jax_lite.xla_cpu import cost_model
-from tf2jax_lite.xla_cpu.materialize import materialize
 
 from .padding import is_small
-from .params import ConvParams, dot, pad, reorder, strided_slice, taps, transpose, unravel_index
 
 
 def _has_static_sizes(conv: ConvParams) -> bool:
@@ -50,7 +50,7 @@ def is_im2col(conv: ConvParams) -> bool:
         return False
     weights = count * channels * outputs
     small = 2 * math.prod(conv.sizes) < count <= cost_model.IM2COL_MAX_TAPS
-    return small or any(windows <= most and weights >= least for most, least in cost_model.IM2COL_MIN_WEIGHTS)
+    return small or (windows <= cost_model.IM2COL_FEW_WINDOWS and weights >= cost_model.IM2COL_MIN_WEIGHTS)
 
 
 def im2col(lhs: Any, rhs: Any, conv: ConvParams) -> Any:

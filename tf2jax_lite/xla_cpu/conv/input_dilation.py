@@ -14,39 +14,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from tf2jax_lite.jaxprs.convolutions import ConvParams, interleave, strided_slice
 from tf2jax_lite.xla_cpu import cost_model
-
-from .params import ConvParams, dot, interleave, pad, reorder, strided_slice, transpose
-
-
-def is_non_overlapping(conv: ConvParams) -> bool:
-    """Return whether results meet at most one value: kernel within dilation."""
-    if not conv.has_lhs_dilation or max(conv.strides) > 1:
-        return False
-    sizes = zip(conv.window, conv.lhs_dilation, conv.rhs_dilation, strict=True)
-    return all(k <= g and (r == 1 or k == 1) for k, g, r in sizes)
-
-
-def non_overlapping(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return an `is_non_overlapping` convolution: one product for all patches."""
-    rank = conv.rank
-    dims = range(1, rank + 1)
-    values = reorder(lhs, conv.lhs_spec, (0, rank + 1, *dims))
-    kernel = lax.rev(transpose(rhs, (conv.rhs_spec[1], *conv.rhs_spec[2:], conv.rhs_spec[0])), dims)
-    shape, outputs = values.shape[:-1], kernel.shape[-1]
-    columns = lax.reshape(kernel, (kernel.shape[0], math.prod(kernel.shape[1:])))
-    out = dot(values, columns, ((rank + 1,), (0,)), conv)
-    out = lax.reshape(out, (*shape, *conv.window, outputs))
-    patch = range(rank + 1, 2 * rank + 1)
-    out = pad(out, patch, [(0, g - k) for k, g in zip(conv.window, conv.lhs_dilation, strict=True)])
-    pairs = [d for pair in zip(dims, patch, strict=True) for d in pair]
-    out = lax.transpose(out, (0, *pairs, 2 * rank + 1))
-    lengths = [n * g for n, g in zip(conv.sizes, conv.lhs_dilation, strict=True)]
-    out = lax.reshape(out, (shape[0], *lengths, outputs))
-    firsts = [lo - k + 1 for (lo, _), k in zip(conv.pads, conv.window, strict=True)]
-    ends = [n - first - length for n, first, length in zip(conv.result, firsts, lengths, strict=True)]
-    out = pad(out, dims, list(zip(firsts, ends, strict=True)))
-    return reorder(out, (0, rank + 1, *dims), conv.out_spec)
 
 
 def has_polyphase(conv: ConvParams) -> bool:

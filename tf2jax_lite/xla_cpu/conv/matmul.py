@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from jax import lax
 
-from .params import ConvParams, dot, dot_in_cheaper_order, pad, reorder, strided_slice
+from tf2jax_lite.jaxprs.convolutions import ConvParams, dot, pad, reorder, strided_slice, transpose
+from tf2jax_lite.jaxprs.materialize import materialize
 
 
 def is_pointwise(conv: ConvParams) -> bool:
@@ -51,35 +53,10 @@ def _split(x: Any, sizes: Mapping[int, tuple[int, int]]) -> tuple[Any, dict[int,
     return lax.reshape(x, shape), where
 
 
-def is_patches(conv: ConvParams) -> bool:
-    """Return whether windows do not overlap and cover the input, without padding."""
-    return (
-        conv.strides == conv.window
-        and all(r == 1 for r in conv.rhs_dilation)
-        and not conv.has_lhs_dilation
-        and all(before == 0 and after <= 0 for before, after in conv.pads)
-    )
-
-
-def patches(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return an `is_patches` convolution: each value is in one window."""
-    dims = conv.lhs_spec[2:]
-    counts = [n * k for n, k in zip(conv.result, conv.window, strict=True)]
-    lhs = strided_slice(lhs, dims, [0] * len(dims), counts)
-    lhs, where = _split(lhs, dict(zip(dims, zip(conv.result, conv.window, strict=True), strict=True)))
-    inner = [where[d] + 1 for d in dims]
-    # In the order in which the (larger) input has them.
-    pairs = sorted(zip((where[conv.lhs_spec[1]], *inner), (conv.rhs_spec[1], *conv.rhs_spec[2:]), strict=True))
-    out = dot(lhs, rhs, (tuple(d for d, _ in pairs), tuple(d for _, d in pairs)), conv)
-    left = [where[d] for d in range(len(conv.lhs_spec)) if d != conv.lhs_spec[1]]
-    have = [left.index(where[d]) if d != conv.lhs_spec[1] else out.ndim - 1 for d in conv.lhs_spec]
-    return reorder(out, have, conv.out_spec)
-
-
 def is_patches_filter_gradient(conv: ConvParams) -> bool:
     """Return whether taps are so far apart that results meet only the first.
 
-    This is `patches`' filter gradient.
+    This is the filter gradient of a convolution whose windows do not overlap.
     """
     return (
         all(s == 1 for s in conv.strides)
@@ -100,7 +77,34 @@ def patches_filter_gradient(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
     # In the order in which the (larger) input has them.
     summed = (where[conv.lhs_spec[1]], *(where[d] for d in dims))
     pairs = sorted(zip(summed, (conv.rhs_spec[1], *conv.rhs_spec[2:]), strict=True))
-    out = dot_in_cheaper_order(lhs, rhs, (tuple(d for d, _ in pairs), tuple(d for _, d in pairs)), conv)
+    out = _dot_in_cheaper_order(lhs, rhs, (tuple(d for d, _ in pairs), tuple(d for _, d in pairs)), conv)
     left = sorted((where[conv.lhs_spec[0]], *inner))
     have = [left.index(where[conv.lhs_spec[0]]), out.ndim - 1, *(left.index(d) for d in inner)]
     return reorder(out, have, conv.out_spec)
+
+
+def _dot_in_cheaper_order(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv: ConvParams) -> Any:
+    """Return `dot` with operands in the order that transposes fewer values.
+
+    XLA writes the left operand with its summed dimensions last, the right one with them first. An operand that it
+    transposes is recomputed in that order, with all that it depends on, which takes ten times as long.
+    """
+    if not all(isinstance(n, int) for n in (*a.shape, *b.shape)):
+        return dot(a, b, contract, conv)
+    left_over = a.ndim - len(contract[0])
+
+    def transposed(x: Any, dims: tuple[int, ...], last: bool) -> int:
+        """Return how many values XLA would transpose."""
+        axes = [d for d, n in enumerate(x.shape) if n > 1]
+        dims = tuple(d for d in dims if x.shape[d] > 1)
+        wanted = axes[len(axes) - len(dims) :] if last else axes[: len(dims)]
+        return 0 if dims == tuple(wanted) else math.prod(x.shape)
+
+    given = transposed(a, contract[0], True) + transposed(b, contract[1], False)
+    swapped = transposed(b, contract[1], True) + transposed(a, contract[0], False)
+    if swapped >= given:
+        return dot(materialize(a) if transposed(a, contract[0], True) else a, b, contract, conv)
+    if isinstance(conv.precision, tuple):
+        conv = dataclasses.replace(conv, precision=conv.precision[::-1])
+    out = dot(materialize(b) if transposed(b, contract[1], True) else b, a, (contract[1], contract[0]), conv)
+    return transpose(out, (*range(out.ndim - left_over, out.ndim), *range(out.ndim - left_over)))

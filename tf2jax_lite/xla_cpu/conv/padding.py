@@ -1,4 +1,4 @@
-"""Convolutions with explicit or negative padding, or one line of it."""
+"""Convolutions with explicit or negative padding."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import math
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
-from jax import lax
 
-from tf2jax_lite.xla_cpu import cost_model
-from tf2jax_lite.xla_cpu.outline import outline
-
-from .params import ConvParams, pad
+from tf2jax_lite.jaxprs.convolutions import ConvParams, pad
+from tf2jax_lite.jaxprs.materialize import materialize
 
 
 def has_negative_padding(conv: ConvParams) -> bool:
@@ -49,12 +45,12 @@ def is_small(conv: ConvParams) -> bool:
 def with_explicit_padding(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
     """Return an `is_small` convolution, padded first except for one line.
 
-    In a function of its own, as XLA would make the padding part of the convolution again; a line of it stays with the
-    convolution, as without any padding XLA writes all windows to memory.
+    Materialized, as XLA would make the padding part of the convolution again; a line of it stays with the convolution,
+    as without any padding XLA writes all windows to memory.
     """
     wide, rest = conv.sum_dtype, _line(conv)
     around = [(low - a, high - b) for (low, high), (a, b) in zip(conv.pads, rest, strict=True)]
-    image = outline(lambda x: pad(x, conv.lhs_spec[2:], around), lhs.astype(wide))
+    image = materialize(pad(lhs.astype(wide), conv.lhs_spec[2:], around))
     return conv.convolve(image, rhs.astype(wide), padding=rest, preferred_element_type=wide)
 
 
@@ -68,43 +64,3 @@ def _line(conv: ConvParams) -> tuple[tuple[int, int], ...]:
             line = (0, 1) if conv.pads[d][1] else (1, 0)
             return tuple(line if i == d else (0, 0) for i in range(rank))
     return ((0, 0),) * rank
-
-
-def has_odd_channels(conv: ConvParams) -> bool:
-    """Return whether input channels are of an odd number, which XLA reads one by one."""
-    channels, outputs = conv.in_channels, conv.out_channels
-    sizes = (*conv.result, *conv.window, channels, outputs)
-    if conv.rank != 2 or conv.dtype != np.float32 or not all(isinstance(n, int) for n in sizes):
-        return False
-    if conv.has_lhs_dilation or channels % 2 == 0 or channels == 1:
-        return False
-    if math.prod(sizes) < cost_model.CHANNEL_PADDING_MIN_PRODUCTS:
-        return False
-    return channels > cost_model.CHANNEL_QUANTUM or outputs in cost_model.CHANNEL_PADDING_OUTPUTS
-
-
-def with_padded_channels(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution with channels of zeros up to the next multiple of four."""
-    more = ((0, -lhs.shape[conv.lhs_spec[1]] % cost_model.CHANNEL_QUANTUM),)
-    return conv.convolve(pad(lhs, conv.lhs_spec[1:2], more), pad(rhs, conv.rhs_spec[1:2], more))
-
-
-def is_unpadded(conv: ConvParams) -> bool:
-    """Return whether writing an unpadded image's windows takes longest."""
-    if conv.rank != 2 or conv.dtype != conv.sum_dtype or any(p != (0, 0) for p in conv.pads) or conv.has_lhs_dilation:
-        return False
-    sizes = [n if isinstance(n, int) else 1 for n in (conv.batch, *conv.result, *conv.window, conv.in_channels)]
-    channels, least = sizes[-1], cost_model.UNPADDED_MIN_FLOATS
-    if channels <= cost_model.CHANNEL_QUANTUM:
-        least = cost_model.UNPADDED_MIN_FLOATS_OF_FEW_CHANNELS
-    return channels >= cost_model.UNPADDED_MIN_CHANNELS and math.prod(sizes) >= least
-
-
-def with_line_of_padding(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution with a line of zeros after the longer side.
-
-    A column where the kernel is larger than the result (filter gradients): there XLA is faster with it.
-    """
-    side = int(conv.result[1] > conv.result[0] or math.prod(conv.window) > math.prod(conv.result))
-    out = conv.convolve_directly(lhs, rhs, padding=tuple((0, int(i == side)) for i in range(2)))
-    return lax.slice_in_dim(out, 0, conv.result[side], axis=conv.out_spec[2 + side])

@@ -20,7 +20,16 @@ def _selu(x):
     return jnp.where(x < 0, low, 1.0507009873554805 * x)
 
 
-def _layer_norm(x, gamma, beta, epsilon):
+def _layer_norm(x, params, epsilon):
+    """Normalize the last axis to mean 0 and variance 1, then scale and shift."""
+    x = lax.optimization_barrier(x)  # else XLA repeats it for each use
+    centered = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
+    scale = lax.rsqrt(variance + epsilon) * params["gamma"]
+    return centered * scale + params["beta"]
+
+
+def _normalize_rows(x, gamma, beta, epsilon):
     """Normalize the last axis to mean 0 and variance 1, then scale and shift."""
     x = lax.optimization_barrier(x)  # else XLA repeats it for each use
     centered = x - jnp.mean(x, axis=-1, keepdims=True)

@@ -213,8 +213,13 @@ def square(graph: Graph, step: Equation) -> Replacement | None:
 
 
 def triangle(graph: Graph, step: Equation) -> Replacement | None:
-    """Write a comparison of indices, computed as cumulative sums of ones, as ``tri``."""
+    """Write a comparison of indices, also as cumulative sums of ones, as ``tri``."""
     counts, shape = [graph.definition(v) for v in step.inputs], step.outputs[0].aval.shape
+    rows = counts[0]
+    if rows is not None and rows.name == "expand_dims" and rows.params["axes"] == (1,):
+        makers = [graph.definition(rows.inputs[0]), counts[1]]
+        if all(m is not None and m.name == "iota" and len(m.params["shape"]) == 1 for m in makers):
+            return [new("tri", {}, [], step, step.outputs)]
     for maker, axis in zip(counts, (len(shape) - 2, len(shape) - 1), strict=True):
         if maker is None or maker.name != "cumsum" or maker.params["reverse"] or maker.params["axis"] != axis:
             return None

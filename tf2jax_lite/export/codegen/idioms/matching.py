@@ -54,7 +54,7 @@ def find(graph: Graph, step: Equation, pattern: Block) -> Match | None:
 
 
 def arguments_of(graph: Graph, items: Sequence[Item], pattern: Block) -> list[Item] | None:
-    """Return the items in place of a pattern's arguments, or None if others.
+    """Return the items in place of a pattern's arguments, None if it has no match.
 
     Args:
       graph: a block all of whose steps are final.
@@ -179,7 +179,7 @@ def _equal_values(a: Any, b: Any) -> bool:
 
 
 def equal_blocks(a: Block, b: Block) -> bool:
-    """Return whether two blocks compute their common first results alike."""
+    """Return whether the results that two blocks both have are computed alike."""
     if len(a.args) != len(b.args):
         return False
     count = itertools.count(len(a.args))

@@ -236,7 +236,7 @@ _FUNCTIONS = (
     ),
     Candidate("_selu", _SAME, helpers._selu, ("select_n",), proposals.like_output(), needs="expm1"),
     Candidate(
-        "_layer_norm",
+        "_normalize_rows",
         "As var; x s + (b - m s) is (x - m) s + b, whose derivatives XLA compiles faster.",
         references.layer_norm,
         ("add",),

@@ -61,39 +61,39 @@ def _best(items: list[Item], used: Collection[int], program: Program) -> tuple[l
             if s + length <= len(items) and not isinstance(items[s + length - 1], Loop):
                 table[ids[s], items[s + length - 1].key].append(s)
         starts = []
-        for number, places in enumerate(table.values()):
-            if len(places) < 2:
+        for number, positions in enumerate(table.values()):
+            if len(positions) < 2:
                 continue
-            for s in places:
+            for s in positions:
                 ids[s] = number
-            starts.extend(places)
-            saved = _saved(places, length, lines)
+            starts.extend(positions)
+            saved = _saved(positions, length, lines)
             if saved > 0:
-                candidates.append((saved, length, places))
+                candidates.append((saved, length, positions))
         if not starts:
             break
     candidates.sort(key=lambda c: (-c[0], c[1]))
     best: tuple[int, list[int], int] | None = None
     uses = _uses(items, used)
-    for saved, length, places in candidates:
+    for saved, length, positions in candidates:
         if best is not None and (saved <= best[0]):
             break
-        for chosen, score in _equal_parts(items, places, length, lines, uses, program):
+        for chosen, score in _equal_parts(items, positions, length, lines, uses, program):
             if best is None or score > best[0]:
                 best = score, chosen, length
     return None if best is None else (best[1], best[2])
 
 
-def _saved(places: Sequence[int], length: int, lines: Sequence[int], call_lines: int = 1) -> int:
+def _saved(positions: Sequence[int], length: int, lines: Sequence[int], call_lines: int = 1) -> int:
     """Return the number of lines that outlining a part saves.
 
     Args:
-      places: starts of the part's occurrences, which may overlap.
+      positions: starts of the part's occurrences, which may overlap.
       length: number of items.
       lines: number of lines before each item.
       call_lines: lines of a call.
     """
-    chosen = _apart(places, length)
+    chosen = _apart(positions, length)
     if len(chosen) < 2:
         return 0
     size = lines[chosen[0] + length] - lines[chosen[0]]
@@ -103,21 +103,21 @@ def _saved(places: Sequence[int], length: int, lines: Sequence[int], call_lines:
     return len(chosen) * size - (size + _OVERHEAD) - calls
 
 
-def _runs(places: Sequence[int], length: int) -> list[int]:
-    """Return the lengths of runs of consecutive places."""
+def _runs(positions: Sequence[int], length: int) -> list[int]:
+    """Return the lengths of runs of consecutive positions."""
     runs: list[int] = []
-    for i, s in enumerate(places):
-        if i and s == places[i - 1] + length:
+    for i, s in enumerate(positions):
+        if i and s == positions[i - 1] + length:
             runs[-1] += 1
         else:
             runs.append(1)
     return runs
 
 
-def _apart(places: Sequence[int], length: int) -> list[int]:
-    """Return places that do not overlap."""
+def _apart(positions: Sequence[int], length: int) -> list[int]:
+    """Return positions that do not overlap."""
     chosen: list[int] = []
-    for s in sorted(places):
+    for s in sorted(positions):
         if not chosen or s >= chosen[-1] + length:
             chosen.append(s)
     return chosen
@@ -125,16 +125,16 @@ def _apart(places: Sequence[int], length: int) -> list[int]:
 
 def _equal_parts(
     items: list[Item],
-    places: Sequence[int],
+    positions: Sequence[int],
     length: int,
     lines: Sequence[int],
     uses: Counter[int],
     program: Program,
 ) -> list[tuple[list[int], int]]:
-    """Return the places by equal dataflow, each group with the lines that it saves."""
+    """Return the positions by equal dataflow, each group with the lines that it saves."""
     groups: dict[int, list[int]] = defaultdict(list)
     bodies: dict[int, Body] = {}
-    for s in places:
+    for s in positions:
         body = bodies[s] = Body(items[s : s + length], program)
         groups[body.key].append(s)
     found = []
@@ -157,13 +157,13 @@ def _equal_parts(
 
 
 def _replaced(
-    items: list[Item], places: Sequence[int], length: int, used: Collection[int], program: Program
+    items: list[Item], positions: Sequence[int], length: int, used: Collection[int], program: Program
 ) -> list[Item]:
     """Return the items with parts replaced by calls."""
     uses = _uses(items, used)
     found: list[Item] = []
     at = 0
-    for s in places:
+    for s in positions:
         found.extend(items[at:s])
         part = items[s : s + length]
         inside = Counter(value for item in part for value in item.inputs)

@@ -114,7 +114,7 @@ def role(scope: str) -> str:
 
 
 def common_role(scopes: Sequence[str], default: str = "") -> str:
-    """Return the last words that scopes' roles share, or the default or first role."""
+    """Return the last words that scopes' roles share, else a default or the first."""
     words = [role(scope).split("_") for scope in dict.fromkeys(scopes)]
     shared = 0
     while all(len(w) > shared and w[-1 - shared] == words[0][-1 - shared] for w in words):
@@ -130,6 +130,8 @@ _KINDS = {
     "_conv_transpose(": "transposed_conv",
     "_depthwise_conv(": "depthwise",
     "_layer_norm(": "norm",
+    "_normalize_rows(": "norm",
+    "_normalize(": "norm",
     "_conv(": "convolution",
     "jnp.einsum(": "projection",
     " @ ": "dense",

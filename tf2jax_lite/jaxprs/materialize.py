@@ -16,9 +16,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from tf2jax_lite.jaxprs.compat import Primitive, ir, is_traced, register
-
-from .selection import Rule, is_enabled
+from .compat import Primitive, ir, is_traced, register
 
 
 def materialize(value: Any) -> Any:
@@ -27,7 +25,7 @@ def materialize(value: Any) -> Any:
     Args:
       value: an array of any shape and floating or complex dtype.
     """
-    return _materialize_p.bind(value) if is_enabled("materialize") else value
+    return _materialize_p.bind(value)
 
 
 def materialize_if_traced(value: Any) -> Any:
@@ -37,26 +35,11 @@ def materialize_if_traced(value: Any) -> Any:
     return materialize(value)
 
 
-def mark_noinline(call: Any) -> Any:
-    """Return a call operation, marked so that neither XLA nor JAX inlines it.
-
-    JAX inlines in its refinement of exported modules.
-    """
-    marks: dict[str, Any] = {"inlineable": ir.StringAttr.get("false")}
-    call.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(marks)
-    call.attributes["no_inline"] = ir.UnitAttr.get()
-    return call
-
-
-def lower_materialize(ctx: Any, value: Any) -> Any:
-    """Lower `materialize` on CPU.
+def _lower_on_cpu(ctx: Any, value: Any) -> Any:
+    """Lower `materialize` to a call that is not inlined.
 
     The function is built here, as JAX's own calls pass on the platform's index where a module is for several
     platforms, and are inlined when that is known.
-
-    Args:
-      ctx: the context of a lowering rule.
-      value: the operand.
     """
     module, type_ = ctx.module_context, value.type
     # Types that MLIR writes as the same (?x?x8) may differ when the sizes of an exported function become static.
@@ -75,7 +58,10 @@ def lower_materialize(ctx: Any, value: Any) -> Any:
         module.cached_primitive_lowerings[key] = function
     callee = ir.FlatSymbolRefAttr.get(ir.StringAttr(function.attributes["sym_name"]).value)
     call = ir.Operation.create("func.call", results=[type_], operands=[value], attributes={"callee": callee})
-    return mark_noinline(call).results
+    # Neither XLA nor JAX inlines it; JAX would in its refinement of exported modules.
+    call.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get({"inlineable": ir.StringAttr.get("false")})
+    call.attributes["no_inline"] = ir.UnitAttr.get()
+    return call.results
 
 
 _materialize_p = Primitive("materialize")
@@ -86,14 +72,5 @@ register(
     linear=lambda cotangent, _: [_materialize_p.bind(cotangent)],
     batch="elementwise",
     lowering=lambda ctx, x: [x],
-    cpu_lowering=lower_materialize,
-)
-
-RULES = (
-    Rule(
-        "materialize",
-        applies=lambda value: True,
-        lower=materialize,
-        reason="XLA recomputes in each user a sum that ends in a cheap operation.",
-    ),
+    cpu_lowering=_lower_on_cpu,
 )

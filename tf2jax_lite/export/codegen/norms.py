@@ -1,6 +1,7 @@
-"""Write batch normalization as one call, with the params of its layer.
+"""Write normalizations as calls with the params of their layer.
 
-In training, the call updates moving statistics: the new averages are those of the batch's mean and variance.
+In training, a batch normalization updates moving statistics: the new averages are those of the batch's mean and
+variance.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from .idioms.shapes import aval, new, scalar_literal
 
 STEP = "batch_norm"
 _STATISTICS = ("moving_mean", "moving_variance")
-_WEIGHTS = ("gamma", "beta")
+_WEIGHTS: tuple[str, ...] = ("gamma", "beta")
+_ROWS = "_normalize_rows"
 
 
 @dataclasses.dataclass
@@ -39,7 +41,7 @@ class _Normalization:
 
 
 def write_batch_norms(entry: Entry, names: Collection[str], rules: Mapping[str, Any]) -> None:
-    """Replace normalizations by one layer's params, with their updates.
+    """Write batch normalizations, and updates of moving statistics by them.
 
     Args:
       entry: a function after its idioms are written; changed in place.
@@ -73,7 +75,7 @@ def write_batch_norms(entry: Entry, names: Collection[str], rules: Mapping[str, 
         if scope is None:
             continue
         params = {"epsilon": float(str(found.epsilon)), "momentum": momentum}
-        inputs = [found.x, Scope(aval((), np.dtype(np.float32)), path=scope), Literal(np.asarray(momentum is not None))]
+        inputs = [found.x, _params_of(scope), Literal(np.asarray(momentum is not None))]
         entry.block.steps[place] = new(STEP, params, inputs, step, step.outputs)
         if momentum is not None:
             entry.in_place |= {name for name in owners if name}
@@ -81,7 +83,7 @@ def write_batch_norms(entry: Entry, names: Collection[str], rules: Mapping[str, 
 
 
 def _scope(given: Mapping[str, str | None], names: Collection[str]) -> tuple[str, ...] | None:
-    """Return the path of the layer that has params of these roles, None if several."""
+    """Return the path of the layer that has all params of some roles, or None."""
     paths = {role: param_path(name, names) for role, name in given.items() if name is not None}
     scopes = {path[:-1] for path in paths.values()}
     if len(paths) < len(given) or len(scopes) != 1 or any(path[-1] != role for role, path in paths.items()):
@@ -92,7 +94,7 @@ def _scope(given: Mapping[str, str | None], names: Collection[str]) -> tuple[str
 
 
 def _averages(entry: Entry, graph: Graph, variables: Mapping[int, str]) -> dict[int, tuple[str, float]]:
-    """Return for each moving average its variable and the former value's factor."""
+    """Return values of moving averages: the variable, and its former value's factor."""
     found: dict[int, tuple[str, float]] = {}
     read = [id(v) for v in entry.block.used()]
     for name, index in entry.updates.items():
@@ -155,14 +157,40 @@ def _is_of_batch(graph: Graph, found: _Normalization, rules: Mapping[str, Any]) 
 
 
 def _moments(x: Any) -> Any:
-    """Compute channels' moments; the mean in the variance has no derivative.
-
-    `tf.nn.moments` computes them so.
-    """
+    """Compute the mean and variance of channels as `tf.nn.moments` does."""
     axes = tuple(range(x.ndim - 1))
     mean = jnp.mean(x, axis=axes, keepdims=True)
     squares = jnp.square(x - lax.stop_gradient(mean))
     return jnp.squeeze(mean, axes), jnp.squeeze(jnp.mean(squares, axis=axes, keepdims=True), axes)
+
+
+def write_layer_norms(blocks: Mapping[str, tuple[Block, Sequence[str]]], names: Collection[str]) -> None:
+    """Pass layers to normalizations of the last axis, if each has a layer's params.
+
+    Args:
+      blocks: name of a function to its block and the names of the variables that it takes.
+      names: names of all params.
+    """
+    found: list[tuple[Block, int, tuple[str, ...]]] = []
+    for block, own in blocks.values():
+        variables = dict(zip(map(id, block.args), own, strict=False))
+        for place, step in enumerate(block.steps):
+            if any(inner.has(_ROWS) for inner in step.blocks.values()):
+                return
+            if step.params.get("function") == _ROWS:
+                given = dict(zip(_WEIGHTS, (variables.get(id(v)) for v in step.inputs[1:3]), strict=True))
+                scope = _scope(given, names)
+                if scope is None:
+                    return
+                found.append((block, place, scope))
+    for block, place, scope in found:
+        step = block.steps[place]
+        inputs = [step.inputs[0], _params_of(scope), *step.inputs[3:]]
+        block.steps[place] = call("_layer_norm", inputs, step, step.outputs, words=step.params["words"])
+
+
+def _params_of(scope: tuple[str, ...]) -> Scope:
+    return Scope(aval((), np.dtype(np.float32)), path=scope)
 
 
 def write_without_training(block: Block) -> None:

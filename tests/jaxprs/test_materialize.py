@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tf2jax_lite
-from tf2jax_lite.xla_cpu.materialize import materialize, materialize_if_traced
+from tf2jax_lite.jaxprs.materialize import materialize, materialize_if_traced
 
 BLOCKS = 6
 

@@ -1,4 +1,4 @@
-"""The parameters of a convolution, and the array operations of its rules."""
+"""The parameters of a convolution, and the array operations to compute one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu.materialize import materialize
-
 _FEW_POSITIONS = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class ConvParams:
-    """One convolution as rules see it; spatial entries in the specs' order.
+    """One convolution; spatial entries in the specs' order.
 
     Attributes:
       lhs_spec, rhs_spec, out_spec: axes of (batch, feature, spatial...); for ``rhs`` of (out, in, spatial...).
@@ -30,7 +28,7 @@ class ConvParams:
       dtype, out_dtype: of the operands and of the result.
       precision: of products.
       keywords: the primitive's parameters, as given.
-      lower: computes a convolution by the rules; takes operands and the primitive's parameters.
+      lower: computes a convolution; takes operands and the primitive's parameters.
     """
 
     lhs_spec: tuple[int, ...]
@@ -77,13 +75,9 @@ class ConvParams:
         return sum_dtype(self.dtype)
 
     def convolve(self, lhs: Any, rhs: Any, **changes: Any) -> Any:
-        """Return a convolution by the rules, with ``changes`` of parameters."""
+        """Return a convolution by `lower`, with ``changes`` of parameters."""
         assert self.lower is not None
         return self.lower(lhs, rhs, **{**self.keywords, **changes})
-
-    def convolve_directly(self, lhs: Any, rhs: Any, **changes: Any) -> Any:
-        """Return the primitive's own result, with ``changes`` of parameters."""
-        return convolve_channels_last(lhs, rhs, **{**self.keywords, **changes})
 
 
 def sum_dtype(dtype: Any) -> Any:
@@ -196,62 +190,9 @@ def interleave(parts: Sequence[Any], dims: Sequence[int], periods: Sequence[int]
     return parts[0]
 
 
-def _channels_last(rank: int) -> lax.ConvDimensionNumbers:
-    values = (0, rank + 1, *range(1, rank + 1))
-    return lax.ConvDimensionNumbers(values, (rank + 1, rank, *range(rank)), values)
-
-
-def is_channels_last(specs: Any) -> bool:
-    """Return whether dimensions are in XLA:CPU's order for convolutions."""
-    wanted = _channels_last(len(specs.out_spec) - 2)
-    return all(tuple(getattr(specs, name)) == getattr(wanted, name) for name in ("lhs_spec", "rhs_spec", "out_spec"))
-
-
-def convolve_channels_last(lhs: Any, rhs: Any, **keywords: Any) -> Any:
-    """Return the primitive's result, computed with channels last.
-
-    XLA brings dimensions into this order by itself, but not inside loops: there it takes ten and more times as long for
-    the input gradient, whose kernel has its channels exchanged.
-    """
-    specs = keywords["dimension_numbers"]
-    if is_channels_last(specs) or keywords["batch_group_count"] > 1:
-        return lax.conv_general_dilated_p.bind(lhs, rhs, **keywords)
-    wanted = _channels_last(lhs.ndim - 2)
-    lhs, rhs = reorder(lhs, specs.lhs_spec, wanted.lhs_spec), reorder(rhs, specs.rhs_spec, wanted.rhs_spec)
-    out = lax.conv_general_dilated_p.bind(lhs, rhs, **{**keywords, "dimension_numbers": wanted})
-    return reorder(out, wanted.out_spec, specs.out_spec)
-
-
 def dot(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv: ConvParams) -> Any:
     """Return a matrix product over ``contract``, in the dtype of sums."""
     return lax.dot_general(a, b, (contract, ((), ())), precision=conv.precision, preferred_element_type=conv.sum_dtype)
-
-
-def dot_in_cheaper_order(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv: ConvParams) -> Any:
-    """Return `dot` with operands in the order that transposes fewer values.
-
-    XLA writes the left operand with its summed dimensions last, the right one with them first. An operand that it
-    transposes is recomputed in that order, with all that it depends on, which takes ten times as long.
-    """
-    if not all(isinstance(n, int) for n in (*a.shape, *b.shape)):
-        return dot(a, b, contract, conv)
-    left_over = a.ndim - len(contract[0])
-
-    def transposed(x: Any, dims: tuple[int, ...], last: bool) -> int:
-        """Return how many values XLA would transpose."""
-        axes = [d for d, n in enumerate(x.shape) if n > 1]
-        dims = tuple(d for d in dims if x.shape[d] > 1)
-        wanted = axes[len(axes) - len(dims) :] if last else axes[: len(dims)]
-        return 0 if dims == tuple(wanted) else math.prod(x.shape)
-
-    given = transposed(a, contract[0], True) + transposed(b, contract[1], False)
-    swapped = transposed(b, contract[1], True) + transposed(a, contract[0], False)
-    if swapped >= given:
-        return dot(materialize(a) if transposed(a, contract[0], True) else a, b, contract, conv)
-    if isinstance(conv.precision, tuple):
-        conv = dataclasses.replace(conv, precision=conv.precision[::-1])
-    out = dot(materialize(b) if transposed(b, contract[1], True) else b, a, (contract[1], contract[0]), conv)
-    return transpose(out, (*range(out.ndim - left_over, out.ndim), *range(out.ndim - left_over)))
 
 
 def unravel_index(index: Any, counts: Sequence[int], steps: Sequence[int]) -> list[Any]:

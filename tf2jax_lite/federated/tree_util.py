@@ -1,0 +1,55 @@
+"""FedJAX's functions on pytrees, by those of optax.
+
+Source: fedjax.tree_util.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+tree_add = optax.tree.add
+tree_size = optax.tree.size
+tree_l2_norm = optax.tree.norm
+tree_zeros_like = optax.tree.zeros_like
+
+
+def tree_weight(pytree: Any, weight: Any) -> Any:
+    """Return a pytree times a number."""
+    return optax.tree.scale(weight, pytree)
+
+
+def tree_inverse_weight(pytree: Any, weight: Any) -> Any:
+    """Return a pytree divided by a number; zeros where that is 0 or less."""
+    return tree_weight(pytree, jnp.where(weight > 0, 1 / jnp.where(weight > 0, weight, 1), 0))
+
+
+def tree_sum(pytrees: Iterable[Any]) -> Any:
+    """Return the sum of pytrees; None if there are none."""
+    total = None
+    for pytree in pytrees:
+        total = pytree if total is None else tree_add(total, pytree)
+    return total
+
+
+def tree_mean(pytrees_and_weights: Iterable[tuple[Any, Any]]) -> Any:
+    """Return the weighted mean of pytrees, given with their weights."""
+    pairs = list(pytrees_and_weights)
+    total = tree_sum(tree_weight(pytree, weight) for pytree, weight in pairs)
+    return tree_inverse_weight(total, sum(weight for _, weight in pairs))
+
+
+def tree_l2_squared(pytree: Any) -> Any:
+    """Return the square of a pytree's L2 norm."""
+    return optax.tree.norm(pytree, squared=True)
+
+
+def tree_clip_by_global_norm(pytree: Any, max_norm: Any) -> Any:
+    """Return a pytree scaled down to an L2 norm, if its norm is larger."""
+    norm = tree_l2_norm(pytree)
+    scale = jnp.where(norm > max_norm, max_norm / jnp.where(norm > 0, norm, 1), 1)
+    return jax.tree.map(lambda leaf: (scale * leaf).astype(leaf.dtype), pytree)
