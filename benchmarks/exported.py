@@ -141,7 +141,7 @@ def source(options: Any) -> Iterator[Result]:
 
 
 def weights(options: Any) -> Iterator[Result]:
-    """Export models with weights in fewer bits; yield sizes, errors of results, and the time of a call."""
+    """Yield sizes, errors and times of models with weights in fewer bits."""
     import jax
 
     for name in models.chosen(options, WEIGHTS):

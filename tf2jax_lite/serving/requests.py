@@ -225,7 +225,7 @@ def _numbers(value: Any, field: str) -> np.ndarray:
     """Return nested lists as an array of numbers.
 
     Raises:
-      InputError: they are no numbers, or lists differ in length.
+      InputError: they are not numbers, or lists differ in length.
     """
     if not isinstance(value, list | int | float):
         raise InputError(f"{field} is a list of numbers, not {_kind(value)}.")
@@ -234,7 +234,7 @@ def _numbers(value: Any, field: str) -> np.ndarray:
     except (ValueError, OverflowError) as error:  # of different lengths, or too deep
         raise InputError(f"{field} is no array: {str(error).split('.')[0][:200]}.") from None
     if found.dtype.kind not in "biuf":
-        raise InputError(f"{field} has elements that are no numbers of up to 64 bits.")
+        raise InputError(f"{field} has elements that are not numbers of up to 64 bits.")
     return found
 
 

@@ -33,7 +33,7 @@ def read_csv(files: Sequence[Path]) -> Example:
     Columns of integers are int64, others float64.
 
     Raises:
-      DataError: a value is no number, a line has too many or too few, or the files differ in columns.
+      DataError: a value is not a number, a line has too many or too few, or the files differ in columns.
     """
     return _read_tables(files, _csv_blocks)
 
@@ -123,7 +123,7 @@ def _column(file: Path, name: str, values: Sequence[str], lines: Sequence[int]) 
             raise DataError(
                 f"{file}, line {line}: {name!r} is {value[:50]!r}, and a model takes numbers. Map texts to integers."
             ) from None
-    raise DataError(f"{file}: {name!r} has values that are no numbers.")
+    raise DataError(f"{file}: {name!r} has values that are not numbers.")
 
 
 def _json_blocks(file: Path) -> Iterator[Example]:
