@@ -176,7 +176,7 @@ LENGTH = "Inference-Header-Content-Length"
         (V1, {"instances": [[1, 2]]}, {}, 400, "instances has the shape [1, 2]; for 1 examples the model takes"),
         (V1, {"instances": [{"image": IMAGE}, {"x": 1}]}, {}, 400, "instances[1] is an object with the keys"),
         (V1, {"instances": [{"picture": IMAGE}]}, {}, 400, "instances[*].picture is no input of the model"),
-        (V1, {"inputs": {"image": [10**30]}}, {}, 400, "inputs.image has elements that are not numbers of up to 64"),
+        (V1, {"inputs": {"image": [10**30]}}, {}, 400, "inputs.image has elements that are not numbers of up"),
         (V1, {"inputs": {}}, {}, 400, "the input 'image' is missing"),
         (V1, {"instances": [IMAGE], "signature_name": "x"}, {}, 400, "signature_name is 'x'; served are serving_d"),
         (V1, {"instances": [IMAGE] * 41}, {}, 413, "the request has 41 examples; at most 40 may be"),

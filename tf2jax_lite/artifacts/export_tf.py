@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.artifacts.tf_module import write_saved_model
 from tf2jax_lite.calling.names import match_names
+from tf2jax_lite.calling.structures import OutputRef
 from tf2jax_lite.export.atomic_dir import new_directory, write_file
-from tf2jax_lite.export.metadata import read_metadata
-from tf2jax_lite.export.reader import read_params
+from tf2jax_lite.export.interface_json import decode_interface
+from tf2jax_lite.export.metadata import check_hashes, read_metadata
+from tf2jax_lite.export.reader import flat_results, module_file, read_params
+from tf2jax_lite.stablehlo.parsing.exported import read_exported
 from tf2jax_lite.support.errors import ExportError, InputError, InvalidModelError
 from tf2jax_lite.support.extras import require_tensorflow
 
@@ -81,7 +83,7 @@ def export_to_tf(
     if out.exists():
         raise ExportError(f"{out} exists; choose another name")
     if stablehlo:
-        write_saved_model(folder, metadata, out)
+        _stablehlo(folder, metadata, out)
         return TfExportReport(str(out), "", sorted(metadata["params"]), [])
     source = _original(folder, metadata, model)
     if tags and not source.is_dir():
@@ -216,3 +218,28 @@ def _check(variables: Mapping[str, Any], values: Mapping[str, np.ndarray], out: 
     wrong = [name for name, value in values.items() if not np.array_equal(variables[name], value)]
     if wrong:
         raise ExportError(f"{out}: the variables {wrong[:5]} were not written with the artifact's values")
+
+
+def _stablehlo(folder: Path, metadata: Mapping[str, Any], out: Path) -> None:
+    """Write a SavedModel that calls an artifact's StableHLO.
+
+    Functions that draw random numbers are left out.
+    """
+    from tf2jax_lite.frontend.runtime.stablehlo_model import CalledModule, save_modules
+
+    check_hashes(folder, metadata)
+    modules = {}
+    for name, entry in metadata["signatures"].items():
+        if entry["stablehlo"] is None or entry["rng"]:
+            continue
+        exported = read_exported(module_file(folder, metadata, name).read_bytes())
+        results = flat_results(decode_interface(entry["interface"]).outputs).items()
+        positions = {path: ref.index for path, ref in results if isinstance(ref, OutputRef)}
+        inputs = [info["name"] for info in entry["inputs"]]
+        modules[name] = CalledModule(exported, entry["variables"], inputs, positions, entry["updates"])
+    if not modules:
+        raise ExportError(f"{folder} has no function with StableHLO that takes no random key")
+    params = {str(name): np.asarray(value) for name, value in read_params(folder, metadata).items()}
+    trainable = {name for name, info in metadata["params"].items() if info["trainable"]}
+    with new_directory(out, overwrite=False) as work:
+        save_modules(work, modules, params, trainable)
