@@ -42,6 +42,8 @@ SUITES = {
     "federated_algorithms": "federated.algorithms",
     "training": "training.training",
     "gallery": "gallery.gallery",
+    "serving": "serving.load",
+    "weights": "exported.weights",
 }
 
 

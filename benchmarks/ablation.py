@@ -259,12 +259,7 @@ def lines_of(name: str) -> int:
 
 
 def of_models(names: Iterable[str], size: str) -> Iterator[tuple[str, Lower]]:
-    """Yield a call at batch 1, one at batch 8, and an optimizer's step of each model.
-
-    Args:
-      names: of `models.MODELS`.
-      size: "full" or "small".
-    """
+    """Yield a call at batch 1, one at batch 8, and an optimizer's step of each model."""
     for name in names:
         for batch in (1, 8):
             model, graph, arrays = models.traceable(name, size, batch)
@@ -295,13 +290,7 @@ def _compiled(lower: Lower, names: Selection) -> tuple[str, Callable[[], float],
 
 
 def without_each(found: Iterable[tuple[str, Lower]], only: Iterable[str] = (), budget: float = 1.0) -> Iterator[Result]:
-    """Yield a result for each case and rule that it takes.
-
-    Args:
-      found: names of cases and their lowerings.
-      only: names of rules; all if empty.
-      budget: seconds of timing for each.
-    """
+    """Yield a result for each case and rule that it takes."""
     wanted = set(only) or catalog.NAMES
     for name, lower in found:
         if not (taken := sorted(rules_taken(name, lower) & wanted)):

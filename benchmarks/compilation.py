@@ -48,11 +48,9 @@ def _again(fn: Any, args: Any) -> tuple[Any, dict[str, Any]]:
 def _repeated(
     contestants: dict[str, Callable[[], dict[str, Any]]], rounds: int, budget: float = 60.0
 ) -> dict[str, list[dict[str, Any]]]:
-    """Compile in turns; return the costs.
-
-    The first round pays for what Python, JAX and XLA do once in a process. After ``budget`` seconds no round starts;
-    two are always made.
-    """
+    """Compile in turns; return the costs."""
+    # The first round pays for what Python, JAX and XLA do once in a process. After ``budget`` seconds no round starts;
+    # two are always made.
     warm()
     found: dict[str, list[dict[str, Any]]] = {who: [] for who in contestants}
     with quiet():

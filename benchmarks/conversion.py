@@ -43,10 +43,6 @@ def shares(profile: cProfile.Profile, parts: dict[str, tuple[str, str]] = PARTS)
     """Return each part's share in a profile's time, and the rest's.
 
     A part within another counts there.
-
-    Args:
-      profile: the profile.
-      parts: name to the function and the end of the path of the file that holds it.
     """
     stats = pstats.Stats(profile)
     total = stats.total_tt or 1.0  # type: ignore[attr-defined]
@@ -110,12 +106,9 @@ def chain(nodes: int) -> Any:
 
 
 def _growth(sizes: Sequence[int], path: str | None) -> Iterator[Result]:
-    """Measure conversion and tracing as graphs grow; seconds a node should not.
-
-    Yields:
-      For each size the seconds of the processor for our conversion and trace, and for tf2jax. This is work of one
-      thread, so other work beside it does not count.
-    """
+    """Measure conversion and tracing as graphs grow; seconds a node should not."""
+    # Returns for each size the seconds of the processor for our conversion and trace, and for tf2jax. This is work of
+    # one thread, so other work beside it does not count.
     import tensorflow as tf
 
     import tf2jax_lite
@@ -243,10 +236,8 @@ def _memory(name: str, size: str, returned: bool) -> dict[str, int]:
 
 
 def _tf1_graph(nodes: int, gradients: bool) -> tuple[Any, list[str]]:
-    """Return a GraphDef of about ``nodes`` nodes, and the names of its results.
-
-    It is a chain of blocks: nested branches on a few shared predicates, a while loop with a branch in it.
-    """
+    """Return a GraphDef of about ``nodes`` nodes, and the names of its results."""
+    # It is a chain of blocks: nested branches on a few shared predicates, a while loop with a branch in it.
     import tensorflow as tf
     from tensorflow.python.ops import control_flow_v2_toggles
 
@@ -346,10 +337,8 @@ def shell(*arguments: str | Path) -> list[str]:
 
 
 def _dense(folder: Path, layers: int, width: int) -> int:
-    """Save a model of large dense layers; return the bytes of its variables.
-
-    Its conversion must not hold its variables.
-    """
+    """Save a model of large dense layers; return the bytes of its variables."""
+    # Its conversion must not hold its variables.
     import tensorflow as tf
 
     module = tf.Module()

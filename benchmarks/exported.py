@@ -15,6 +15,9 @@ import tf2jax_lite as tf2jax
 
 from . import models
 from .records import Result
+from .timing import in_turns, waited
+
+WEIGHTS = ("mobilenetv3", "resnet50", "vit_b16")
 
 
 def code_lines(text: str) -> int:
@@ -135,3 +138,31 @@ def source(options: Any) -> Iterator[Result]:
                 "cpu of both": found["both/cpu"],
             },
         )
+
+
+def weights(options: Any) -> Iterator[Result]:
+    """Export models with weights in fewer bits; yield sizes, errors of results, and the time of a call."""
+    import jax
+
+    for name in models.chosen(options, WEIGHTS):
+        _, graph, arrays = models.traceable(name, options.size, 1)
+        function = tf2jax.convert(graph, *models.spec(arrays))
+        calls, sizes, results = {}, {}, {}
+        with tempfile.TemporaryDirectory() as work:
+            for kind in (None, "bfloat16", "int8"):
+                folder, key = Path(work) / str(kind), kind or "float32"
+                tf2jax.export_functions({"f": function}, folder, platforms=["cpu"], weights=kind)
+                sizes[key] = sum(file.stat().st_size for file in folder.glob("params*.safetensors"))
+                fn, params = tf2jax.load(folder)
+                compiled = jax.jit(fn).lower(params, *arrays).compile()
+                params = jax.device_put(params)
+                results[key] = np.asarray(jax.tree.leaves(compiled(params, *arrays)[0])[0], np.float64)
+                calls[key] = waited(compiled, params, *arrays)
+        times = in_turns(calls, budget=options.budget)
+        whole = results["float32"]
+        for key, time_of_one in times.items():
+            error = float(np.linalg.norm(results[key] - whole) / np.linalg.norm(whole))
+            yield (
+                {"model": name, "weights": key},
+                {"bytes": sizes[key], "shares": {"error": error}, "times": time_of_one},
+            )

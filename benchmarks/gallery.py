@@ -25,9 +25,6 @@ class Case:
     """A model of a package.
 
     Attributes:
-      package: the distribution that has the model's code.
-      source: the class or function of the package.
-      kind: the kind of model and file.
       build: returns the TensorFlow function of arrays, the function and params that were converted from it, and the
         arrays.
     """
@@ -225,12 +222,7 @@ CASES = {
 
 
 def error(expected: Sequence[Any], found: Sequence[Any]) -> float:
-    """Return the largest difference, relative to the largest magnitude of its result.
-
-    Raises:
-      ValueError: shapes differ, or dtypes as JAX has them (without its 64-bit mode int64 is int32), or integers; or a
-        result is zero or NaN, so that the comparison means nothing.
-    """
+    """Return the largest difference, relative to the largest magnitude of its result."""
     from jax import dtypes
 
     errors = [0.0]
@@ -257,7 +249,6 @@ def measure(name: str, *, budget: float | None = None) -> Result:
     """Convert a model and compare it.
 
     Args:
-      name: a key of `CASES`.
       budget: seconds of calls, in turns with TensorFlow's; None for no times.
     """
     import jax

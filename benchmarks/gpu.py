@@ -52,14 +52,7 @@ _WITHOUT_DEVICE = {
 
 
 def write(fn: Callable[..., Any], args: Any, path: Path, platform: str) -> None:
-    """Write a program.
-
-    Args:
-      fn: a function of arrays.
-      args: its arguments, of which shapes and dtypes count.
-      path: the file.
-      platform: what it is lowered for: "cpu", "cuda", "tpu".
-    """
+    """Write a program."""
     leaves, tree = jax.tree.flatten(args)  # an exported program knows no optimizer's state
 
     def flat(*leaves: Any) -> Any:
@@ -215,9 +208,7 @@ class Launches:
     """Launches of one call of a program; loop bodies count per iteration.
 
     Attributes:
-      kernels: how many in all.
       library: calls of libraries (cuDNN, cuBLAS and such): target, shapes and dimensions, to how many.
-      bytes: read and written by them; of sliced operands, the slices.
       unknown: how many loops there are whose length XLA does not know: they count once.
     """
 
@@ -307,11 +298,7 @@ def _moved(instruction: _Instruction, forms: dict[str, str], computations: dict[
 
 
 def launches(text: str) -> Launches:
-    """Count the launches of a program.
-
-    Args:
-      text: of a compiled program, as ``compiled.as_text()`` gives it.
-    """
+    """Count the launches of a program."""
     computations, entry = _computations(text)
     library: Counter[str] = Counter()
     unknown = 0

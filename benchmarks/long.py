@@ -30,10 +30,7 @@ class Program:
     """One computation.
 
     Attributes:
-      name: what a table calls it.
       fn: takes a backend (`_jax`, `_tensorflow`), an array and the number of steps.
-      shape: of the array.
-      steps: how many, and how many for tests.
       gradient: whether its gradient is measured, too, for how many steps; 0 if not.
     """
 

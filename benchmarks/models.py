@@ -20,7 +20,6 @@ class Model:
       build: takes the ``keras`` module and the size ("full" or "small"), returns a model.
       inputs: takes batch and size, returns the model's input (an array or a list of them).
       groups: what it is counted under in summaries: "convolution", "mobile", "attention", "recurrent".
-      trains: whether the train suite has it.
     """
 
     build: Callable[[Any, str], Any]
@@ -220,13 +219,7 @@ def spec(x: Any) -> Any:
 
 
 def traceable(name: str, size: str, batch: int) -> tuple[Any, Any, list[np.ndarray]]:
-    """Return a Keras model, its inference as a ``tf.function``, and its arrays.
-
-    Args:
-      name: the model.
-      size: "full" or "small".
-      batch: how many examples.
-    """
+    """Return a Keras model, its inference as a ``tf.function``, and its arrays."""
     import keras
     import tensorflow as tf
 
@@ -238,13 +231,7 @@ def traceable(name: str, size: str, batch: int) -> tuple[Any, Any, list[np.ndarr
 def converted(
     graph: Any, arrays: Sequence[np.ndarray], convert: Callable[..., Any] | None = None
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Convert a ``tf.function``; return a function to results, and its arguments.
-
-    Args:
-      graph: the function.
-      arrays: its arguments.
-      convert: the converter; default that of this library.
-    """
+    """Convert a ``tf.function``; return a function to results, and its arguments."""
     import jax.numpy as jnp
 
     import tf2jax_lite
@@ -303,10 +290,6 @@ def failure(error: Exception) -> str:
 
 def chosen(options: Any, known: Sequence[str] | dict[str, Any] = MODELS) -> list[str]:
     """Return the models of ``--models``, default all.
-
-    Args:
-      options: parsed arguments.
-      known: the names that there are.
 
     Raises:
       SystemExit: there is no such model.

@@ -23,15 +23,7 @@ from .timing import compile_once, optimizer_step, waited
 class Native:
     """A model in a child process on Keras' JAX backend.
 
-    Args:
-      name: the model.
-      size: "full" or "small".
-      batch: how many examples.
-      weights: the weights of the TensorFlow model, in Keras' order.
-      train: whether a run is an optimizer's step rather than inference.
-
     Attributes:
-      cost: as `compile_once` returns it.
       first: the first results (of inference), flat; None for training.
     """
 
@@ -70,13 +62,6 @@ def program(
     """Return a Keras model's call or optimizer step in JAX, and its arguments.
 
     The process has Keras' JAX backend.
-
-    Args:
-      name: the model.
-      size: "full" or "small".
-      batch: how many examples.
-      train: whether it is an optimizer's step.
-      weights: in Keras' order; default those of `models.build`.
     """
     import keras
 

@@ -72,13 +72,7 @@ def banded(*shape: int) -> Make:
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """One operation.
-
-    Attributes:
-      name: what the table calls it.
-      fn: takes ``tf`` and tensors.
-      inputs: make its arguments.
-    """
+    """One operation."""
 
     name: str
     fn: Callable[..., Any]

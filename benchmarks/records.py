@@ -81,13 +81,7 @@ def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[t
 
 
 def records_of(suite: str, result: Result, context: Mapping[str, Any]) -> list[Record]:
-    """Return the records of a result.
-
-    Args:
-      suite: its name.
-      result: a case, and nested values.
-      context: as `circumstances` returns it. Values ``versions`` of the result are added to its versions.
-    """
+    """Return the records of a result."""
     case, values = result
     values = dict(values)
     context = {**context, "versions": {**context.get("versions", {}), **values.pop("versions", {})}}
@@ -104,9 +98,6 @@ def results_of(records: Iterable[Record]) -> list[Record]:
     """Return results: dicts with ``suite``, the case, values and context.
 
     It has the ratios of times, too: the median of tf2jax_lite, else of the first contestant, divided by each other's.
-
-    Args:
-      records: those of a result follow each other; a metric that comes again begins another result.
     """
     found: list[Record] = []
     key, seen = None, set[str]()
@@ -161,12 +152,7 @@ def formatted(record: Record) -> str:
 
 
 def compared(before: Sequence[Record], after: Sequence[Record]) -> list[tuple[Record, Record, float]]:
-    """Return pairs of records of one metric, and the ratio of their values.
-
-    Args:
-      before: records; of several of a metric the last counts.
-      after: the same; the ratio is that of their values to those before.
-    """
+    """Return pairs of records of one metric, and the ratio of their values."""
 
     def by_metric(records: Sequence[Record]) -> dict[Any, Record]:
         numbers = (r for r in records if isinstance(r["value"], int | float))

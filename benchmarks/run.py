@@ -75,9 +75,6 @@ def train(options: Any) -> Iterator[Result]:
     """Measure a step of SGD with momentum, in training mode, against native JAX.
 
     It takes the last batch size.
-
-    Yields:
-      As `run`.
     """
     last = models.cases(options)[-1]["batch"]
     for case in models.cases(options):

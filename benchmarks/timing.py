@@ -79,7 +79,6 @@ def in_turns(
     Args:
       contestants: name to a function that runs once and returns the seconds it took. Each is run once before
         anything counts.
-      rounds: how many times each runs at most.
       budget: seconds, the uncounted round included, after which no further round starts; three are always run.
 
     Returns:
@@ -115,7 +114,6 @@ def ratios(times: Mapping[str, Mapping[str, float]], key: str = "median") -> dic
 
     Args:
       times: as `in_turns` returns them; without tf2jax_lite, the first takes its part.
-      key: the value of a contestant that is compared.
     """
     ours = "tf2jax_lite" if "tf2jax_lite" in times else next(iter(times))
     return {name: times[ours][key] / found[key] for name, found in times.items() if name != ours and found.get(key)}
@@ -125,13 +123,7 @@ def ratios(times: Mapping[str, Mapping[str, float]], key: str = "median") -> dic
 
 
 def in_process(function: Callable[..., T], *args: Any, **environment: str) -> T:
-    """Call a function in a process of its own.
-
-    Args:
-      function: of a module, so that it can be sent by name.
-      args: its arguments, which are pickled, as its result is.
-      environment: variables of the process.
-    """
+    """Call a function in a process of its own."""
     spawn = multiprocessing.get_context("spawn")
     with (
         mock.patch.dict(os.environ, environment),
@@ -163,12 +155,7 @@ def warm() -> None:
 
 
 def optimizer_step(forward: Callable[[Any, Any], Any], trainable: Any) -> tuple[Callable[..., Any], Any]:
-    """Return a step of SGD with momentum on a smooth loss, and its state.
-
-    Args:
-      forward: weights and inputs to results.
-      trainable: the weights.
-    """
+    """Return a step of SGD with momentum on a smooth loss, and its state."""
     import optax
 
     optimizer = optax.sgd(1e-3, momentum=0.9)
@@ -186,10 +173,6 @@ def optimizer_step(forward: Callable[[Any, Any], Any], trainable: Any) -> tuple[
 
 def compile_once(fn: Any, args: Any) -> tuple[Any, dict[str, Any]]:
     """Trace and compile.
-
-    Args:
-      fn: what ``jax.jit`` gave.
-      args: its arguments.
 
     Returns:
       The compiled function; and seconds of ``trace``, ``compile`` and ``cpu`` (processor time of both together), how
@@ -228,11 +211,7 @@ def kernels(compiled: Any) -> int:
 
 
 def different_kernels(text: str) -> int:
-    """Return the number of different fusions, without library calls.
-
-    Args:
-      text: of a compiled program.
-    """
+    """Return the number of different fusions, without library calls."""
     bodies: dict[str, list[str]] = {}
     body: list[str] = []
     for line in text.splitlines():

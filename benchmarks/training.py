@@ -46,12 +46,7 @@ MEMORY: dict[str, dict[str, Any]] = {
 
 
 def save_artifact(folder: Path, size: str) -> Path:
-    """Convert a Keras transformer, and return its artifact.
-
-    Args:
-      folder: where the artifact is made.
-      size: of `SIZES`.
-    """
+    """Convert a Keras transformer, and return its artifact."""
     import keras
 
     from tf2jax_lite.export import export_functions
@@ -77,12 +72,7 @@ def save_artifact(folder: Path, size: str) -> Path:
 
 
 def batch_of(examples: int, name: str) -> dict[str, np.ndarray]:
-    """Return random tokens (examples, LENGTH) and classes (examples,), int32.
-
-    Args:
-      examples: their number.
-      name: of the tokens.
-    """
+    """Return random tokens (examples, LENGTH) and classes (examples,), int32."""
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, VOCABULARY, (examples, LENGTH))
     return {name: tokens.astype(np.int32), "y": rng.integers(0, CLASSES, examples).astype(np.int32)}
@@ -240,10 +230,7 @@ def write_shards(folder: Path, number: int, different: int, size: int) -> int:
     They are .npz files of images (rows, 256, 256, 1) and classes.
 
     Args:
-      folder: where they are written.
-      number: of shards.
       different: so many have their own bytes; the others are hard links to these, and are read like all.
-      size: bytes of each.
     """
     rows = size // (256 * 256 * 4)
     rng = np.random.default_rng(0)

@@ -59,10 +59,8 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(autouse=True, scope="module")
 def _forget_compilations():
-    """Forget compiled programs: without this a worker grows by gigabytes.
-
-    Thousands of cases compile thousands of programs.
-    """
+    """Forget compiled programs: without this a worker grows by gigabytes."""
+    # Thousands of cases compile thousands of programs.
     yield
     jax.clear_caches()
     _collect_garbage()
@@ -73,11 +71,9 @@ def pytest_collection_finish():
 
 
 def _collect_garbage():
-    """Collect garbage, and freeze the surviving objects.
-
-    They are imported packages and cases. Visiting them took a third of the run's time, and visiting packages that a
-    test imports as long as 1.7 s after each later module (two cores, Python 3.11).
-    """
+    """Collect garbage, and freeze the surviving objects."""
+    # They are imported packages and cases. Visiting them took a third of the run's time, and visiting packages that a
+    # test imports as long as 1.7 s after each later module (two cores, Python 3.11).
     gc.collect()
     gc.freeze()
 

@@ -19,6 +19,7 @@ PACKAGES = [
     "demo",
     "coverage",
     "artifacts",
+    "serving",
     "finetuning",
     "federated",
     "learning",
@@ -83,8 +84,6 @@ class _Facts(NamedTuple):
     Attributes:
       imports: (package, line), (("ops", family), line) and ("tensorflow", line): imports of this package, its op
         families, and TensorFlow.
-      jax_names: (name, line) of imports, and of attributes of ``jax``.
-      docstring: the module's, or "".
     """
 
     imports: list

@@ -31,7 +31,6 @@ class Record(NamedTuple):
 
     Attributes:
       test: the test's id; ``""`` for the lines that imports and collection run.
-      seconds: processor time of the process.
       lines: line numbers by file, relative to the repository's root.
     """
 

@@ -66,11 +66,6 @@ def write(folder: Path, platform: str, arguments: Sequence[str]) -> None:
     """Write the programs of groups of cases, and their arguments.
 
     ``DIR/NUMBER.bin`` is a program, ``.npz`` has its arguments.
-
-    Args:
-      folder: DIR; it also gets ``cases.json``, the positions of each program's cases, and pytest's arguments.
-      platform: the programs are lowered for it.
-      arguments: of pytest, which choose the cases.
     """
     from tests.ops.batches import Together
 
@@ -113,13 +108,7 @@ def _run(path: Path) -> list[np.ndarray] | str:
 
 
 def run(folder: Path, results: Path, processes: int) -> None:
-    """Run the programs, and write their results to one file.
-
-    Args:
-      folder: DIR of `write`.
-      results: the file: ``NUMBER/POSITION`` to bytes, ``NUMBER/error`` to an error.
-      processes: how many compile at once.
-    """
+    """Run the programs, and write their results to one file."""
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     found: dict[str, Any] = {}
     spawn = multiprocessing.get_context("spawn")
@@ -135,12 +124,7 @@ def run(folder: Path, results: Path, processes: int) -> None:
 
 
 def failures(folder: Path, results: Path) -> Iterator[tuple[str, str]]:
-    """Yield names of cases whose results differ from TensorFlow's, and how.
-
-    Args:
-      folder: DIR of `write`.
-      results: the file of `run`.
-    """
+    """Yield names of cases whose results differ from TensorFlow's, and how."""
     from tests.ops.batches import Together
 
     known = json.loads((folder / "cases.json").read_text())

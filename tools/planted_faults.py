@@ -46,10 +46,7 @@ class Fault:
     """One changed line.
 
     Attributes:
-      file: relative to the repository's root.
       line: counted from 1.
-      kind: "comparison", "arithmetic", "swap" or "epsilon".
-      before, after: the line's text.
     """
 
     file: str
@@ -134,10 +131,8 @@ def running(faults: list[Fault], folder: Path) -> dict[Fault, list[str]]:
 
 
 def _batch_of(test: str) -> str:
-    """Return a test's id; for an op case all cases of its module.
-
-    The first case of a batch runs the others.
-    """
+    """Return a test's id; for an op case all cases of its module."""
+    # The first case of a batch runs the others.
     return test.partition("[")[0] if "::test_case[" in test else test
 
 
@@ -145,10 +140,6 @@ def caught(fault: Fault, root: Path, marks: str, minutes: float, tests: list[str
     """Return the test that fails with the fault planted, or ``""``.
 
     Args:
-      fault: the fault.
-      root: the copy.
-      marks: pytest's ``-m``; ``""`` for the default tier.
-      minutes: the limit of a run.
       tests: the tests that can fail; None for all of the tier.
     """
     path = root / fault.file

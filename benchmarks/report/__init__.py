@@ -25,7 +25,6 @@ class Page:
     Attributes:
       text: returns the text from the results of each file of records, or from one list of the results of given files.
       path: the file that it is written to; None prints it.
-      stored: the names of the files of its records.
       draw: writes plots beside it, from the same results.
     """
 
@@ -50,23 +49,13 @@ PAGES = {
 
 
 def results(page: Page, paths: Sequence[Path] | None = None) -> list[list[Record]]:
-    """Return the results of each file of a page's records.
-
-    Args:
-      page: the page.
-      paths: files instead of the stored ones.
-    """
+    """Return the results of each file of a page's records."""
     files = paths or [RESULTS / f"{name}.jsonl" for name in page.stored]
     return [results_of(read([path])) for path in files]
 
 
 def write(names: Sequence[str] = (), paths: Sequence[Path] | None = None) -> None:
-    """Write pages, and their plots.
-
-    Args:
-      names: of `PAGES`; default those with stored records.
-      paths: files of records instead of the stored ones.
-    """
+    """Write pages, and their plots."""
     for name in names or [name for name, page in PAGES.items() if page.stored]:
         if name not in PAGES:
             raise SystemExit(f"no page {name!r}; there are {', '.join(PAGES)}")

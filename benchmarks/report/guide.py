@@ -82,15 +82,7 @@ def _mib(record: Record) -> tuple[float, float]:
 
 
 def plot(draw: Callable[[Any, Any], None], path: Path, width: float, height: float, columns: int = 1) -> None:
-    """Draw a figure into an SVG file, which is the same for the same values.
-
-    Args:
-      draw: called with the figure and its axes.
-      path: the file.
-      width: in inches.
-      height: in inches.
-      columns: number of axes beside each other.
-    """
+    """Draw a figure into an SVG file, which is the same for the same values."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -185,12 +177,7 @@ def draw_memory(records: Sequence[Record]) -> Callable[[Any, Any], None]:
 
 
 def page(results: Sequence[Record], *elsewhere: Sequence[Record]) -> str:
-    """Return the page's text.
-
-    Args:
-      results: of the suites run, train, compile, convert, memory and device.
-      elsewhere: of other processors, which only `draw` shows.
-    """
+    """Return the page's text."""
     return template("guide", **facts(suites_of(results)))
 
 

@@ -172,10 +172,8 @@ def _compile_times(records: Sequence[Record]) -> str:
 
 
 def _conversions(results: Sequence[Record]) -> list[tuple[Any, ...]]:
-    """Return results as rows of nodes, times in ms, and ratios to tf2jax.
-
-    Columns: model, nodes, tracing, ours, first, tf2jax, ratios without and with tracing.
-    """
+    """Return results as rows of nodes, times in ms, and ratios to tf2jax."""
+    # Columns: model, nodes, tracing, ours, first, tf2jax, ratios without and with tracing.
     found = []
     for r in results:
         ours = r["times"]["tf2jax_lite"]["median"]
@@ -208,13 +206,7 @@ def suites_of(results: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def page(results: Sequence[Record], elsewhere: Sequence[Record] = (), before: Sequence[Record] = ()) -> str:
-    """Return the page's text.
-
-    Args:
-      results: of the suites of this page; of several values of one measurement, the last one counts.
-      elsewhere: results of another processor.
-      before: results of an earlier state, for the targets.
-    """
+    """Return the page's text."""
     suites = suites_of(results)
     newest = [r for suite in suites.values() for r in suite]
     loads = [r["load"] for r in newest if "load" in r]
@@ -276,11 +268,7 @@ _ELSEWHERE = (
 
 
 def _elsewhere(suites: dict[str, list[Record]]) -> str:
-    """Return the section, empty without models that were run.
-
-    Args:
-      suites: the other processor's records by suite.
-    """
+    """Return the section, empty without models that were run."""
     if not (run := suites.get("run", [])):
         return ""
     train = {(r["model"], r["batch"]): r["ratios"].get("native") for r in suites.get("train", [])}
@@ -344,12 +332,7 @@ def _pair(record: Record, what: str) -> str:
 
 
 def _gpu(described: Sequence[Record], timed: Sequence[Record]) -> str:
-    """Return the section's text, or nothing without records.
-
-    Args:
-      described: records of ``python -m benchmarks run --suite described``.
-      timed: records of a machine with a GPU.
-    """
+    """Return the section's text, or nothing without records."""
     if not described and not timed:
         return ""
     text = template("gpu")

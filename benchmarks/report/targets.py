@@ -15,11 +15,6 @@ class _Target(NamedTuple):
     """A target.
 
     Attributes:
-      what: its name.
-      at_most: the largest value that meets it.
-      found: returns the measured values from the suites.
-      summary: of the values.
-      models: the number of values that there should be.
       beside: returns the values of the earlier state from this one's, by the suite earlier.
     """
 
@@ -46,14 +41,7 @@ class _Target(NamedTuple):
 
 
 def _against(suite: str, other: str, *kinds: str, earlier: bool = False) -> Callable[[_Suites], list[float]]:
-    """Return a function that returns ratios of times, of some kinds of models.
-
-    Args:
-      suite: the name of the suite.
-      other: the other contestant.
-      *kinds: the kinds; default all.
-      earlier: return those of the earlier state, as far as its programs are known.
-    """
+    """Return a function that returns ratios of times, of some kinds of models."""
 
     def found(suites: _Suites) -> list[float]:
         chosen = [r for r in suites.get(suite, []) if not kinds or not set(kinds).isdisjoint(groups(r))]
@@ -189,12 +177,7 @@ TARGETS = (
 
 
 def targets(suites: _Suites, before: _Suites | None = None) -> str:
-    """Return the table of targets and measured values.
-
-    Args:
-      suites: records by suite.
-      before: the same of an earlier state, measured on the same machine.
-    """
+    """Return the table of targets and measured values."""
     header = ("target", "at most", "before", "measured (models)", "")
     return table(header, [target.row(suites, before or {}) for target in TARGETS])
 
@@ -236,12 +219,7 @@ def _started(*states: _Suites) -> str:
 
 
 def section(suites: _Suites, before: _Suites | None = None) -> str:
-    """Return the section: the targets, and reasons for those that are not met.
-
-    Args:
-      suites: records by suite.
-      before: the same of an earlier state.
-    """
+    """Return the section: the targets, and reasons for those that are not met."""
     run = suites.get("run", [])
     explanation = template(
         "targets",

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
+from tf2jax_lite.dynamic_shapes.dim_expr import canonical_dim
 from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.common.broadcasting import is_int, is_zero
 from tf2jax_lite.ops.registry import Static, op

@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -25,13 +26,24 @@ from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_u
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound, partial_fold
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.int64 import U32Pair, WordArray
 from tf2jax_lite.values.static import UNKNOWN, Resource, as_array, canonical, dims, static_value
 from tf2jax_lite.values.tensor_list import TensorList, extended_to, resized
-from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.variant import Variant
 
 from . import tensor_list as bulk
 from . import tensor_list as lists
 from .tensor_list import as_list, plain_dtype, tensor_list_length
+
+Operand: TypeAlias = jax.Array | np.ndarray
+"""An operand of an op that tells static inputs from traced ones: a NumPy array where the value is static."""
+
+ArrayOrPair: TypeAlias = jax.Array | np.ndarray | U32Pair
+"""An operand of an op with ``int64="pair"``: 64-bit integers are `U32Pair` without JAX's 64-bit mode."""
+
+Tensor: TypeAlias = jax.Array | np.ndarray | WordArray | Variant | Resource
+"""A tensor of any dtype: numbers, 64-bit integers, strings, a variant, a resource."""
+
 
 Flow: TypeAlias = TensorList | VariantRows | Operand
 """The contents of a TensorArray. A number is the flow of an array without writes."""

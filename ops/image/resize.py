@@ -22,7 +22,7 @@ from jax import lax
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.support.limits import check_bytes
+from tf2jax_lite.support.limits import check_result
 from tf2jax_lite.values.static import dims, is_static
 from tf2jax_lite.values.symbolic_float import as_float
 from tf2jax_lite.xla_cpu import cost_model
@@ -42,7 +42,7 @@ def images_and_size(images: Any, size: Any) -> tuple[Any, Any]:
     if any(isinstance(d, int) and d <= 0 for d in size):
         raise OpError(f"output dimensions must be positive, not {size}")
     if are_static(*size):  # before the weights are computed
-        check_bytes(size, images.dtype.itemsize, "a resized image", option="max_result_bytes")
+        check_result(size, images.dtype.itemsize, "a resized image")
     return images, size
 
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_array, canonical_dim
+from tf2jax_lite.dynamic_shapes.dim_expr import canonical_array, canonical_dim
 from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.jaxprs.shard_map import linear_transpose
 from tf2jax_lite.ops.common.broadcasting import array

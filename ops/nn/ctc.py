@@ -22,8 +22,7 @@ from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound, Pattern
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.static import Array, canonical, static_value
 
 # The logarithm of zero: finite, as the difference of two infinities would be NaN in derivatives.
 _LOG_ZERO = -1e30

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
+from tf2jax_lite.dynamic_shapes.dim_expr import canonical_dim
 from tf2jax_lite.ops.common.precision import total
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError

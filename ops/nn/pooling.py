@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_array, canonical_dim
+from tf2jax_lite.dynamic_shapes.dim_expr import canonical_array, canonical_dim
 from tf2jax_lite.jaxprs.shard_map import linear_transpose
 from tf2jax_lite.ops.common.precision import in_float32
 from tf2jax_lite.ops.registry import REQUIRED, op

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tf2jax_lite.autodiff.linearity import is_zero_at_zero, zero_results
+from tf2jax_lite.autodiff.custom_gradient import is_zero_at_zero, zero_results
 from tf2jax_lite.xla_cpu.materialize import materialize
 
 X = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)

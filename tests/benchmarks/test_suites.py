@@ -172,3 +172,15 @@ def test_other_work_is_held_while_timing(tmp_path, monkeypatch):
     timing.in_turns({"a": lambda: lengths.append(len(log.read_text().splitlines())) or 1.0}, rounds=2)
     assert lengths == [1, 1, 1]
     assert log.read_text().splitlines() == [f"begin {os.getpid()}", f"end {os.getpid()}"]
+
+
+@pytest.mark.full
+def test_serving_measures_each_backend():
+    for library in ("starlette", "uvicorn", "prometheus_client"):
+        pytest.importorskip(library)
+    found = main(["run", "--suite", "serving", "--size", "small"])
+    assert [result["backend"] for result in found] == [
+        f"{kind} {name}" for name in ("jax", "tensorflow") for kind in ("serve", "loop")
+    ]
+    for result in found:
+        assert result["rates"] > 0 and 0 < result["seconds"]["p50"]["median"] <= result["seconds"]["p99"]["median"]

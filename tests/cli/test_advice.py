@@ -53,7 +53,7 @@ def test_for_shell_replaces_python_calls(command, python, shell):
 
 
 def test_each_option_of_the_table_exists():
-    commands = ("convert", "verify", "run", "finetune", "federate", "export-tf", "inspect", "merge-adapters")
+    commands = ("convert", "verify", "run", "finetune", "federate", "export-tf", "inspect", "merge-adapters", "serve")
     existing = frozenset.union(*map(options, commands))
     assert {word for option in ARGUMENTS.values() for word in option.split() if word.startswith("--")} <= existing
 

@@ -21,12 +21,8 @@ class Block:
     """A fenced block, or a cell of a notebook.
 
     Attributes:
-      code: its text.
-      language: its language, as the fence names it.
       info: the words after the language: none of a block that runs; "raises" of one that raises an error; "no-test" and
         a reason of one that cannot run.
-      heading: the last heading before it.
-      label: of that heading, by which other pages and messages refer to it.
       line: its first line in the page; of a cell 1000 times its number.
     """
 

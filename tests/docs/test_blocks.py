@@ -8,7 +8,6 @@ import json
 import os
 import re
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -21,14 +20,18 @@ from tf2jax_lite.support.errors import entry_address
 ELSEWHERE = {
     "architecture": "tests/pipeline/test_architecture_page.py",
     "exported-source": "tests/export/codegen/test_docs.py",
-    "finetuning-tutorial": "tests/finetuning/test_tutorial.py",
+    "finetuning-tutorial": "tests/artifacts/test_tutorial.py",
     "flower": "tests/federated/test_docs.py",  # .ci/flower runs it where flwr is installed
     "notebooks/fedjax_models": "tests/federated/test_notebooks.py",
     "notebooks/tff_composing_learning_algorithms": "tests/federated/test_notebooks.py",
     "notebooks/tff_jax": "tests/federated/test_notebooks.py",
     "xla-cpu": "tests/xla_cpu/test_transform.py",
 }
-LIBRARIES = {"errors": ["federated_language"], "federated-core": ["federated_language"]}
+LIBRARIES = {
+    "errors": ["federated_language"],
+    "federated-core": ["federated_language"],
+    "serving": ["starlette", "uvicorn", "prometheus_client"],
+}
 RUN = "python|sh"  # the languages of blocks that run
 # Pages in the default tier: no other test there runs what they show.
 DEFAULT = ["adding-an-op", "control-flow", "testing"]
@@ -48,19 +51,9 @@ def digits(monkeypatch):
 
 
 def serving(monkeypatch):
-    """The files of `digits`, and a stand-in for FastAPI."""
-    names = digits(monkeypatch)
-
-    class FastAPI:
-        def __init__(self, lifespan):
-            self.lifespan = lifespan
-
-        def post(self, path):
-            return lambda function: function
-
-    if "fastapi" not in sys.modules:
-        monkeypatch.setitem(sys.modules, "fastapi", types.SimpleNamespace(FastAPI=FastAPI))
-    return names
+    """The files of `digits`; child processes import this checkout."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return digits(monkeypatch)
 
 
 def op_tests(monkeypatch):
@@ -77,6 +70,15 @@ def finetuning(monkeypatch):
     for file in ("train.npz", "test.npz", "shards/0.npz", "shards/1.npz"):
         np.savez(file, **data)
     np.savez("x.npz", x=data["x"])
+    return {}
+
+
+def new_classes(monkeypatch):
+    """``model.keras``, a classifier of three classes, and data of five."""
+    classifier("model.keras")
+    rng = np.random.default_rng(0)
+    np.savez("new.npz", x=rng.normal(size=(64, 4)).astype(np.float32), y=rng.integers(0, 5, 64))
+    np.savez("x.npz", x=np.ones((2, 4), np.float32))
     return {}
 
 
@@ -117,7 +119,7 @@ def classifier(path):
     import tensorflow as tf
 
     layers = tf.keras.layers
-    hidden = [layers.Dense(8, "relu"), layers.BatchNormalization(), layers.Dense(4, "softmax")]
+    hidden = [layers.Dense(8, "relu"), layers.BatchNormalization(), layers.Dense(4, "softmax", name="head")]
     tf.keras.Sequential([layers.Input([4], name="x"), *hidden]).save(path)
 
 
@@ -127,6 +129,7 @@ SETUPS = {
     "federated": federated,
     "federated-aggregation": aggregation,
     "finetuning": finetuning,
+    "guides/new-classes": new_classes,
     "serving": serving,
 }
 

@@ -12,8 +12,7 @@ import tensorflow as tf
 from hypothesis import strategies
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
-from tf2jax_lite.dynamic_shapes.dim_expr import value
+from tf2jax_lite.dynamic_shapes.dim_expr import canonical_dim, value
 
 RNG = np.random.default_rng(0)
 H, W = jax.export.symbolic_shape("h, w")

@@ -304,6 +304,7 @@ CASES |= {
 def test_values_and_gradients(name):
     function = CASES[name]
     graph, own = tf.function(function, autograph=False), jax.jit(converted(function))
+    gradient_of = jax.jit(jax.grad(lambda x: own(x).sum()))
     for case, x in INPUTS.items():
         with tf.GradientTape() as tape:
             variable = tf.constant(x)
@@ -318,8 +319,7 @@ def test_values_and_gradients(name):
             continue
         if gradient is None:
             continue
-        actual = jax.jit(jax.grad(lambda x: own(x).sum()))(x)
-        assert_close(actual, tf.convert_to_tensor(gradient).numpy(), f"gradient of {case}")
+        assert_close(gradient_of(x), tf.convert_to_tensor(gradient).numpy(), f"gradient of {case}")
 
 
 @pytest.mark.default_cases("count of two", "reversed", "difference", "partitioned", "looped", "convolved")
@@ -629,10 +629,8 @@ def test_derivatives_of_their_own(function):
 
 @tf.custom_gradient
 def _custom(x):
-    """Return the mean square with a custom gradient of the dynamic dimension.
-
-    It differs from that of the mean.
-    """
+    """Return the mean square with a custom gradient of the dynamic dimension."""
+    # It differs from that of the mean.
     size = tf.cast(tf.size(x), tf.float32)
     return tf.reduce_sum(x * x) / size, lambda dy: dy * 5.0 * tf.cumsum(x) / size
 

@@ -96,7 +96,7 @@ CASES = {
     "experts": experts,
     "losses": losses,
 }
-DEFAULT = ("complement", "classes", "nested", "argsort", "experts", "matrix")
+DEFAULT = ("classes", "nested", "argsort", "experts", "matrix")
 
 
 def converted(function, spec=(6,)):

@@ -195,11 +195,11 @@ def test_weighted_embeddings_of_any_number_of_rows(combiner):
     specs = tf.SparseTensorSpec([None, None], tf.float32), tf.TensorSpec([None])
     own, params = tf2jax.convert(tf.function(function), *specs)
     scale = np.arange(1, 5, dtype=np.float32)
+    run = jax.jit(lambda *args: own(params, *args)[0])
     for x in SPARSE.values():
-        found = jax.jit(lambda *args: own(params, *args)[0])(components(x), scale)
-        np.testing.assert_allclose(found, function(x, scale), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(run(components(x), scale), function(x, scale), rtol=1e-5, atol=1e-6)
     more = *components(SPARSE["some"])[:2], np.int64([6, 5])
-    assert np.isnan(jax.jit(lambda *args: own(params, *args)[0])(more, scale)).all()
+    assert np.isnan(run(more, scale)).all()
 
 
 @pytest.mark.full

@@ -68,11 +68,12 @@ def test_values_and_gradients(name):
     def total(x):
         return own(x).sum(), own(x)
 
+    gradient_of = jax.jit(jax.grad(total, has_aux=True))
     for x in map(np.float32, INPUTS.values()):
         with tf.GradientTape() as tape:
             tape.watch(given := tf.constant(x))
             expected = function(given)
-        gradient, result = jax.jit(jax.grad(total, has_aux=True))(x)
+        gradient, result = gradient_of(x)
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(gradient, tape.gradient(expected, given), rtol=1e-5, atol=1e-5)
 

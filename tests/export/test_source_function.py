@@ -12,8 +12,7 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.calling import layer_stacks
 from tf2jax_lite.errors import ExportError, MissingParamError
-from tf2jax_lite.export import stacks_metadata
-from tf2jax_lite.export.metadata import read_metadata
+from tf2jax_lite.export.metadata import find_stacks, read_metadata, read_stacks
 from tf2jax_lite.export.update import write_trained
 from tf2jax_lite.stablehlo import api
 
@@ -92,8 +91,8 @@ def test_layers_of_which_some_are_frozen_are_not_stacked():
         same = {"constant": False, "moving_statistic": False, "shape": [2]}
         return {name: {"trainable": flag, **same} for name, flag in zip(names, flags, strict=True)}
 
-    assert stacks_metadata.find_stacks(stack_layers, described([True] * 3)) == {names[0]: names}
-    assert stacks_metadata.find_stacks(stack_layers, described([False, True, True])) == {}
+    assert find_stacks(stack_layers, described([True] * 3)) == {names[0]: names}
+    assert find_stacks(stack_layers, described([False, True, True])) == {}
 
 
 def test_stacks_of_stacks():
@@ -114,8 +113,8 @@ def test_stacks_of_stacks():
 def test_damaged_stacks(found):
     params = {"a": {"shape": [2]}, "b": {"shape": [2]}, "c": {"shape": [3]}}
     with pytest.raises(ExportError, match="stacked params cannot be read"):
-        stacks_metadata.read_stacks({"params": params, "stacked": found})
-    assert stacks_metadata.read_stacks({"params": params}) == {}
+        read_stacks({"params": params, "stacked": found})
+    assert read_stacks({"params": params}) == {}
 
 
 @pytest.mark.parametrize(

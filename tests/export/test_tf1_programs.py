@@ -19,16 +19,7 @@ _X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 
 
 def _saved(path, *, resource=False, parts=0, names="{}", own="", device=""):
-    """Write a TF1 SavedModel.
-
-    Args:
-      path: its directory.
-      resource: use resource variables.
-      parts: number of parts of the kernel.
-      names: of variables in the checkpoint.
-      own: of variables in a checkpoint of the program's own.
-      device: of each node.
-    """
+    """Write a TF1 SavedModel."""
     with tf.Graph().as_default(), tf1.Session() as session:
         x = tf1.placeholder(tf.float32, [None, 4], name="x")
         partitioner = tf1.fixed_size_partitioner(parts) if parts else None

@@ -15,7 +15,6 @@ import tf2jax_lite.federated as fed
 from tests.federated import workload
 from tests.federated.workload import Logistic, batches, local_sgd, tree, weighted_mean
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.learning.states import restored_state, state_arrays
 
 CLIENTS = workload.make_clients(3, seed=4, low=5, high=9, shape=(6,), classes=4)
 DATA = [fed.ClientDataset(c) for c in CLIENTS]
@@ -316,13 +315,3 @@ def test_a_resumed_training_releases_rounds_before_it(tmp_path):
         memory = fed.MemoryReleaseManager()
         fed.train_model(process, lambda number: DATA, rounds, callbacks=[memory], checkpoint_dir=store)
         assert list(memory.values()) == list(range(1, rounds + 1))
-
-
-@pytest.mark.full
-def test_checkpoints_with_the_former_name_of_weights():
-    process = fed.build_weighted_fed_avg(model(), optax.sgd(LR), client_batching=BATCHING)
-    state = process.initialize(params=jax.tree.map(lambda leaf: jnp.float32(leaf) + 1, zeros()))
-    former = {n.replace("global_model_weights", "weights"): a for n, a in state_arrays(state).items()}
-    assert any(name.startswith("weights/") for name in former)
-    restored = restored_state(process.initialize(), former)
-    np.testing.assert_array_equal(restored.weights.trainable["w"], 1)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
+from tests.artifacts.conftest import make_examples
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.export import export_functions
@@ -18,8 +19,6 @@ from tf2jax_lite.finetuning.adapters import adapted, merge_adapters
 from tf2jax_lite.finetuning.options import AdapterOptions
 from tf2jax_lite.learning.optimizers import with_multipliers
 from tf2jax_lite.learning.sources import create_model_from_fn
-
-from .conftest import make_examples
 
 TRAIN = make_examples(64, 0)
 OPTIONS = {

@@ -8,14 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
+from tests.artifacts.conftest import make_examples
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import DataError, InputError
 from tf2jax_lite.finetuning import finetune
 from tf2jax_lite.finetuning.callbacks import Callback, Profile, Throughput
-from tf2jax_lite.learning.recorder import JsonLines, TensorBoard
+from tf2jax_lite.learning.recorder import JSONLinesReleaseManager, TensorBoardReleaseManager
 from tf2jax_lite.learning.sources import create_model_from_fn
-
-from .conftest import make_examples
 
 X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
 DATA = {"x": X, "y": (X @ [[1.0], [-2.0], [0.5]]).astype(np.float32)}
@@ -43,7 +42,8 @@ def trained(*callbacks):
 
 def test_callbacks_see_steps_and_records(tmp_path):
     seen, rates = Seen(), Throughput()
-    records = trained(seen, rates, JsonLines(tmp_path / "new" / "log.jsonl"), TensorBoard(tmp_path / "events"))
+    files = JSONLinesReleaseManager(tmp_path / "new" / "log.jsonl"), TensorBoardReleaseManager(tmp_path / "events")
+    records = trained(seen, rates, *files)
     assert seen.steps == [(1, 8, 8), (2, 8, 16), (3, 4, 20), (4, 8, 8), (5, 8, 16), (6, 4, 20)]
     assert seen.records == records and seen.ended == 1 and rates.rate() is None
     lines = (tmp_path / "new" / "log.jsonl").read_text().splitlines()
@@ -51,7 +51,7 @@ def test_callbacks_see_steps_and_records(tmp_path):
     (events,) = (tmp_path / "events").iterdir()
     assert events.read_bytes().count(b"loss") == 2  # of two epochs
     with pytest.raises(DataError, match="cannot be written"):
-        JsonLines(tmp_path / "new" / "log.jsonl" / "x" / "y")
+        JSONLinesReleaseManager(tmp_path / "new" / "log.jsonl" / "x" / "y")
 
 
 @pytest.mark.full

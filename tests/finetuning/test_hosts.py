@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 import tf2jax_lite as tf2jax
+from tests.artifacts.conftest import make_examples
 from tests.learning.data.test_training_data import write_rows
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.finetuning.sharding import join_processes
-
-from .conftest import make_examples
 
 
 @pytest.mark.parametrize(
@@ -64,11 +63,21 @@ def test_two_processes_give_the_artifact_of_one(artifact, tmp_path, kind, shardi
 
     both = ["--coordinator", f"127.0.0.1:{port}", "--num-processes", 2, "--mesh", "data=8", "--sharding", sharding]
     both += ["--out", tmp_path / "two", "--checkpoint-dir", tmp_path / "state"]
-    started = [start("--out", tmp_path / "one"), *(start(*both, "--process-id", i) for i in range(2))]
-    for process in started:
-        _, errors = process.communicate(timeout=600)
-        assert process.returncode == 0, errors
-    one, two = (tf2jax.load(tmp_path / name, "serving_default")[1] for name in ("one", "two"))
+
+    def finished(*started):
+        for process in started:
+            _, errors = process.communicate(timeout=600)
+            assert process.returncode == 0, errors
+
+    # The first two epochs before the third: those of two processes go on from a checkpoint.
+    one, two = start("--out", tmp_path / "one"), [start(*both, "--epochs", 2, "--process-id", i) for i in range(2)]
+    finished(one, *two)
+    parts = sorted(path.name for path in (tmp_path / "state").iterdir())
+    assert parts == [f"training-2-{i}-of-2.safetensors" for i in range(2)]
+    finished(*(start(*both, "--force", "--process-id", i) for i in range(2)))
+    finished(start("--checkpoint-dir", tmp_path / "state", "--out", tmp_path / "alone"))  # of all three epochs
+    one, two, alone = (tf2jax.load(tmp_path / name, "serving_default")[1] for name in ("one", "two", "alone"))
     for name in one:
         np.testing.assert_allclose(two[name], one[name], rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_array_equal(alone[name], two[name], err_msg=name)
     assert jax.process_count() == 1

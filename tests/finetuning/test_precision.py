@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 
+from tests.artifacts.conftest import make_examples
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.finetuning import finetune, finetune_artifact
 from tf2jax_lite.finetuning.precision import float32_predictions, in_bfloat16
@@ -15,8 +16,6 @@ from tf2jax_lite.finetuning.remat import cut_positions, in_blocks, rematerialize
 from tf2jax_lite.learning.losses import named_loss
 from tf2jax_lite.learning.model import model_value_and_grad
 from tf2jax_lite.learning.sources import create_model_from_fn
-
-from .conftest import make_examples
 
 LAYERS, WIDTH = 9, 8
 RNG = np.random.default_rng(0)
@@ -144,7 +143,7 @@ def test_artifacts_train_in_bfloat16(artifact, tmp_path):
     exact = finetune_artifact(artifact, train, tmp_path / "exact", **options)
     mixed = finetune_artifact(artifact, train, tmp_path / "mixed", **options, precision="bf16")
     assert mixed.history.records[1]["loss"] == pytest.approx(exact.history.records[1]["loss"], rel=0.05)
-    with pytest.raises(InputError, match="--backend source"):
+    with pytest.raises(InputError, match="backend='source'"):
         finetune_artifact(artifact, train, tmp_path / "x", **options, remat=True)
 
 

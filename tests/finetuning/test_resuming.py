@@ -18,7 +18,6 @@ from tf2jax_lite.errors import CheckpointError
 from tf2jax_lite.finetuning import Callback, finetune
 from tf2jax_lite.learning.sources import create_model_from_fn
 
-pytest.importorskip("orbax.checkpoint")
 ROOT = Path(__file__).parent.parent.parent
 X = np.random.default_rng(0).normal(size=(32, 8)).astype(np.float32)
 DATA = {"x": X, "y": (X @ np.ones((8, 1)) + 0.5).astype(np.float32)}

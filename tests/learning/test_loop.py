@@ -15,12 +15,12 @@ from tests.federated import workload
 from tf2jax_lite.errors import CheckpointError, DataError, InputError, MissingLibraryError
 from tf2jax_lite.federated.algorithms.fed_avg import build_fed_opt, build_weighted_fed_avg
 from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
-from tf2jax_lite.learning.checkpoints import CheckpointFile, Checkpoints
+from tf2jax_lite.learning import loop
+from tf2jax_lite.learning.checkpoints import CheckpointFile
 from tf2jax_lite.learning.data import ClientDataset, ShuffleRepeatBatchHParams
-from tf2jax_lite.learning.loop import run_rounds
-from tf2jax_lite.learning.recorder import read_history
+from tf2jax_lite.learning.loop import run_rounds, train_model
+from tf2jax_lite.learning.recorder import JSONLinesReleaseManager, TensorBoardReleaseManager, read_history
 from tf2jax_lite.learning.sources import create_model_from_fn
-from tf2jax_lite.learning.states import state_arrays
 
 CLIENTS = [ClientDataset(c) for c in workload.make_clients(8, seed=1, low=5, high=9, shape=(6,), classes=4)]
 PROCESS = build_fed_opt(
@@ -81,8 +81,7 @@ def test_checkpoints_of_each_interval_and_of_the_last_round(tmp_path, monkeypatc
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("store", [Checkpoints, CheckpointFile])
-def test_what_scaffold_keeps_by_client_is_resumed(tmp_path, store):
+def test_what_scaffold_keeps_by_client_is_resumed(tmp_path):
     """Text and integers as ids, and clients that join later."""
     process = build_scaffold(
         workload.jax_logistic(6, 4), 8, 0.3, client_batching=ShuffleRepeatBatchHParams(batch_size=10)
@@ -92,31 +91,34 @@ def test_what_scaffold_keeps_by_client_is_resumed(tmp_path, store):
         return [(str(i) if i % 2 else int(i), CLIENTS[i]) for i in workload.cohort(number, 8, 3)]
 
     whole, history = run_rounds(process, clients, 4, key=jax.random.key(3))
-    first = store(tmp_path, identity={"algorithm": "scaffold"})
+    first = CheckpointFile(tmp_path, identity={"algorithm": "scaffold"})
     run_rounds(process, clients, 2, key=jax.random.key(3), checkpoint_dir=first)
     first.close()
     found, resumed = run_rounds(
-        process, clients, 4, key=jax.random.key(3), checkpoint_dir=store(tmp_path, identity={"algorithm": "scaffold"})
+        process,
+        clients,
+        4,
+        key=jax.random.key(3),
+        checkpoint_dir=CheckpointFile(tmp_path, identity={"algorithm": "scaffold"}),
     )
     assert list(found.clients) == list(whole.clients) and len(whole.clients) > 3
     same = [jax.tree.map(np.asarray, state._replace(key=0)) for state in (found, whole)]
     jax.tree.map(np.testing.assert_array_equal, *same)
     assert resumed == history
     with pytest.raises(CheckpointError, match="algorithm: 'scaffold' then, 'mime' now"):
-        store(tmp_path, identity={"algorithm": "mime"}).restore(whole)
+        CheckpointFile(tmp_path, identity={"algorithm": "mime"}).restore(whole)
     with pytest.raises(InputError, match="ids that are text, bytes, numbers or tuples"):
-        store(tmp_path / "x").save(1, process.next(whole, [(frozenset([1]), CLIENTS[0])]).state)
+        CheckpointFile(tmp_path / "x").save(1, process.next(whole, [(frozenset([1]), CLIENTS[0])]).state)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("store", [Checkpoints, CheckpointFile])
-def test_every_dtype_comes_back(tmp_path, store):
+def test_every_dtype_comes_back(tmp_path):
     """Numpy readers lack some dtypes: bfloat16 was once reported as damaged."""
     names = [n for n in dir(ml_dtypes) if n.startswith(("bfloat", "float4", "float8", "int", "uint"))]
     kinds = [np.dtype(getattr(ml_dtypes, n)) for n in names] + ["float16", "float64", "complex128", "bool"]
     state = {str(np.dtype(k)): np.asarray([[1, 0, 1], [0, 1, 1]]).astype(k).T for k in kinds}
     state |= {"scalar": np.asarray(1.5, ml_dtypes.bfloat16), "none": np.zeros((0, 2), ml_dtypes.float8_e5m2)}
-    checkpoints = store(tmp_path)
+    checkpoints = CheckpointFile(tmp_path)
     checkpoints.save(1, state)
     with jax.enable_x64(True):
         found = checkpoints.restore(state).state
@@ -126,16 +128,15 @@ def test_every_dtype_comes_back(tmp_path, store):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("store", [Checkpoints, CheckpointFile])
-def test_a_training_in_bfloat16_is_resumed(tmp_path, store):
+def test_a_training_in_bfloat16_is_resumed(tmp_path):
     model = create_model_from_fn(
         {"w": np.zeros((), ml_dtypes.bfloat16)}, lambda p, b: b["x"].astype(p["w"].dtype) * p["w"], lambda b, q: q
     )
     process = build_weighted_fed_avg(model, optax.sgd(0.1, momentum=0.9))
     clients = [[{"x": np.full(4, value, np.float32)}] for value in (1, 2)]
     whole, _ = run_rounds(process, lambda number: clients, 2)
-    run_rounds(process, lambda number: clients, 1, checkpoint_dir=store(tmp_path))
-    found, _ = run_rounds(process, lambda number: clients, 2, checkpoint_dir=store(tmp_path))
+    run_rounds(process, lambda number: clients, 1, checkpoint_dir=CheckpointFile(tmp_path))
+    found, _ = run_rounds(process, lambda number: clients, 2, checkpoint_dir=CheckpointFile(tmp_path))
     assert found.weights.trainable["w"] == whole.weights.trainable["w"] != 0
 
 
@@ -159,7 +160,7 @@ def test_a_checkpoint_without_an_end_is_refused(tmp_path, kind):
 
 
 def test_checkpoint_of_another_model_is_refused(tmp_path):
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = CheckpointFile(tmp_path)
     checkpoints.save(1, {"w": np.zeros(3, np.float32)})
     with pytest.raises(DataError, match="lacks 'v'"):
         checkpoints.restore({"v": np.zeros(3, np.float32)})
@@ -167,50 +168,12 @@ def test_checkpoint_of_another_model_is_refused(tmp_path):
         checkpoints.restore({"w": np.zeros(4, np.float32)})
 
 
-@pytest.mark.full
-def test_orbax_restores_a_checkpoint_as_a_tree(tmp_path):
-    """Without this library: the state's fields, and JSON beside them."""
-    ocp = pytest.importorskip("orbax.checkpoint")
-    state, history = run_rounds(PROCESS, chosen, 2, checkpoint_dir=tmp_path)
-    found = ocp.StandardCheckpointer().restore(tmp_path / "2" / "state")
-    weights = found["global_model_weights"]["trainable"]
-    np.testing.assert_array_equal(weights["w"], state.weights.trainable["w"])
-    assert int(found["round"]) == 2 and found["round"].shape == ()
-    record = json.loads((tmp_path / "2" / "record" / "metadata").read_text())
-    assert record["number"] == 2 and record["record"]["history"] == history
-
-
-@pytest.mark.full
-def test_a_checkpoint_of_an_earlier_version_is_resumed(tmp_path):
-    """One Orbax item of arrays by path, the record and empty arrays as bytes."""
-    ocp = pytest.importorskip("orbax.checkpoint")
-    whole, history = run_rounds(PROCESS, chosen, 3, key=jax.random.key(3))
-    state, kept = run_rounds(PROCESS, chosen, 2, key=jax.random.key(3))
-    arrays = {name.replace("global_model_weights", "weights"): v for name, v in state_arrays(state).items()}
-    record = {"number": 2, "identity": {}, "record": {"history": kept}, "dtypes": {}}
-    empty = {name: [list(v.shape), str(v.dtype)] for name, v in arrays.items() if not v.size}
-    tree = {name: np.atleast_1d(v) for name, v in arrays.items() if v.size}
-    for name, value in (("__record__", record), ("__empty__", empty)):
-        tree[name] = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    with ocp.CheckpointManager(tmp_path) as manager:
-        manager.save(2, args=ocp.args.StandardSave(tree))
-    found, resumed = run_rounds(PROCESS, chosen, 3, key=jax.random.key(3), checkpoint_dir=tmp_path)
-    jax.tree.map(np.testing.assert_array_equal, found.weights, whole.weights)
-    assert resumed == history
-
-
-@pytest.mark.full
-def test_orbax_refuses_leaves_of_one_dotted_name(tmp_path):
-    state = {"a.b": np.zeros(2), "a": {"b": np.zeros(3)}}
-    with pytest.raises(InputError, match=r"two leaves named 'a\.b' in Orbax's names"):
-        Checkpoints(tmp_path / "orbax").save(1, state)
-    CheckpointFile(tmp_path / "file").save(1, state)
-
-
 def test_plot_and_tensorboard(tmp_path):
     pytest.importorskip("tensorboardX")
-    _, history = run_rounds(PROCESS, chosen, 2, plot_file=tmp_path / "p.png", tensorboard_dir=tmp_path / "tb")
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    _, history = run_rounds(PROCESS, chosen, 2, plot_file=tmp_path / "p.svg", tensorboard_dir=tmp_path / "tb")
+    assert (tmp_path / "p.svg").read_text().count("<polyline") == sum("loss" in name for name in history[0])
+    with pytest.raises(InputError, match=r"p\.png: plots are SVG"):
+        run_rounds(PROCESS, killer(0), 2, plot_file=tmp_path / "p.png")
     from tensorflow.core.util import event_pb2
 
     (file,) = (tmp_path / "tb").iterdir()
@@ -219,6 +182,47 @@ def test_plot_and_tensorboard(tmp_path):
     found = {(e.step, v.tag): v.simple_value for e in events for v in e.summary.value}
     expected = {(r["round"], name): np.float32(v) for r in history for name, v in r.items() if name != "round"}
     assert found == expected
+
+
+class Closed(TensorBoardReleaseManager):
+    """Counts how often it is ended."""
+
+    def __init__(self, directory=None):
+        self.records, self.ends = [], 0
+        ENDED.append(self)
+
+    def on_record(self, record):
+        self.records.append(record)
+
+    def on_end(self):
+        self.ends += 1
+
+
+ENDED = []
+
+
+def test_recorders_are_ended_after_an_error(tmp_path, monkeypatch):
+    """Those of options, of callbacks, and the checkpoints."""
+    ENDED.clear()
+    monkeypatch.setattr(loop, "TensorBoardReleaseManager", Closed)
+    monkeypatch.setattr(loop, "ProgressBar", lambda *args: Closed())
+    closed = []
+    monkeypatch.setattr(CheckpointFile, "close", lambda self: closed.append(self))
+    options = {"tensorboard_dir": tmp_path, "progress": True, "plot_file": tmp_path / "p.svg"}
+    with pytest.raises(Killed):
+        train_model(PROCESS, killer(1), 4, callbacks=[Closed()], checkpoint_dir=tmp_path / "c", **options)
+    assert [(len(recorder.records), recorder.ends) for recorder in ENDED] == [(1, 1)] * 3
+    assert len(closed) == 1 and "<polyline" in (tmp_path / "p.svg").read_text()  # of one round
+
+
+def test_released_rounds_replace_those_of_a_former_run(tmp_path):
+    """A resumed training releases the rounds before it again."""
+    file = tmp_path / "m.jsonl"
+    file.write_text("of another run")
+    lines = JSONLinesReleaseManager(file)
+    for key, loss in ((0, 9.0), (1, 2.0), (2, 1.0), (1, 3.0), (2, 2.0)):
+        lines.release({"loss": loss}, key)
+    assert read_history(file) == [{"round": 0, "loss": 9.0}, {"round": 1, "loss": 3.0}, {"round": 2, "loss": 2.0}]
 
 
 def test_damaged_history(tmp_path):
@@ -251,7 +255,7 @@ def test_what_cannot_be_written_is_said_before_training(tmp_path, option, error)
     def clients(number):
         raise Killed
 
-    with pytest.raises(error, match="file/below: cannot be written"):
+    with pytest.raises(error, match="file/below"):
         run_rounds(PROCESS, clients, 1, **{option: tmp_path / "file" / "below"})
 
 

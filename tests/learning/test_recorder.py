@@ -93,17 +93,12 @@ def with_state(extra):
     [
         ({"a": {"b": jnp.zeros(1)}, "a/b": jnp.zeros(1)}, "two leaves named 'a/b'"),
         ({"a": np.array(["text"], object)}, "cannot store the state's 'a'"),
-        ({"a": {"b": jnp.zeros(1)}, "a.b": jnp.zeros(1)}, "two leaves named 'a.b' in Orbax's names"),
-        ({"a": jnp.zeros(1), "a/b": jnp.zeros(1)}, "two leaves named 'a' in Orbax's names"),
     ],
 )
 def test_states_that_cannot_be_stored_are_refused_before_the_first_round(state, message, tmp_path):
-    if "Orbax" in message:
-        pytest.importorskip("orbax.checkpoint")
-    store = fed.Checkpoints(tmp_path) if "Orbax" in message else fed.CheckpointFile(tmp_path)
     done = []
     with pytest.raises(InputError, match=message):
-        fed.run_rounds(with_state(state), lambda number: [], 2, checkpoint_dir=store, report=done.append)
+        fed.run_rounds(with_state(state), lambda number: [], 2, checkpoint_dir=tmp_path, report=done.append)
     assert not done
 
 
@@ -162,7 +157,7 @@ def test_records_have_vectors_and_clients_metrics_wherever_they_go(kind, tmp_pat
         dict.clear,  # a callback that changes its record
     ]
     managers[3]._writer = types.SimpleNamespace(
-        add_scalar=lambda tag, value, step: events.update({tag: value}), flush=lambda: None
+        add_scalar=lambda tag, value, step: events.update({tag: value}), flush=lambda: None, close=lambda: None
     )
     options = {"checkpoint_dir": fed.CheckpointFile(tmp_path / "store"), "checkpoint_every": 1}
     kept = model(confusion=fed.metrics.ConfusionMatrix(num_classes=2))

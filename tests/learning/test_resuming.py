@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.federated import workload
 from tf2jax_lite.federated.aggregators import robust_aggregator
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
-from tf2jax_lite.learning.checkpoints import CheckpointFile, Checkpoints
+from tf2jax_lite.learning.checkpoints import CheckpointFile
 from tf2jax_lite.learning.data import ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.learning.loop import run_rounds
 
@@ -61,14 +61,13 @@ def whole():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("store", [CheckpointFile, pytest.param(Checkpoints, marks=pytest.mark.full)])
 @given(stops=st.lists(st.integers(0, ROUNDS - 1), min_size=1, max_size=3).map(sorted), every=st.integers(1, ROUNDS))
 @settings(max_examples=8, deadline=None, derandomize=True, database=None)
-def test_training_resumed_at_any_round_has_the_same_bits(store, stops, every):
+def test_training_resumed_at_any_round_has_the_same_bits(stops, every):
     expected, history = whole()
     with tempfile.TemporaryDirectory() as folder:
         kept = {"metrics_file": Path(folder) / "m.jsonl", "checkpoint_every": every}
-        found, resumed = train(stops, checkpoint_dir=store(Path(folder) / "c"), **kept)
+        found, resumed = train(stops, checkpoint_dir=CheckpointFile(Path(folder) / "c"), **kept)
     assert resumed == history and len(history) == ROUNDS
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)

@@ -24,7 +24,6 @@ class Case:
     """One construct.
 
     Attributes:
-      text: what the page calls it.
       build: returns the function, of one float32 vector, and the variables it reads.
       forward_mode: SAME, or REFUSED where the gradient function has no transpose.
       transposed: whether TensorFlow's ForwardAccumulator takes the case (it fails at some).

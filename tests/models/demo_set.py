@@ -27,9 +27,6 @@ class Demo:
 
     Attributes:
       make: writes the model's file into a folder; returns its path and inputs by name.
-      op: an op of its graph.
-      wrong: a wrong implementation of the op: off by little.
-      options: the op's options in the registry.
       slow: whether it is too large for every run.
       within: part of the path of the first node that is wrong then.
     """

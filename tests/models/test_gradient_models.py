@@ -78,9 +78,7 @@ class Decoder(tf.Module):
     """A tiny Llama-like decoder: RMS norm, rotary, grouped queries, gated MLP.
 
     Args:
-      experts: how many experts the MLP has (Mixtral's kind); one is dense.
       window: how far back attention sees (Mistral's kind), or None.
-      parallel: attention and MLP side by side, after one norm (Phi's kind).
     """
 
     def __init__(self, experts=1, window=None, parallel=False):

@@ -22,9 +22,7 @@ class Member:
 
     Attributes:
       make: returns a function of TensorFlow, its arguments, and the variables to differentiate with respect to.
-      gradients: whether it is differentiated.
       any_batch: whether the first size of its arguments is symbolic.
-      x64: whether it computes in double precision.
       options: settings for the conversion, as `tf2jax_lite.override_config` takes them.
     """
 

@@ -74,7 +74,6 @@ def plan(cases: Sequence[Case], eager: bool = True) -> None:
     """Put cases that will be checked in one process into batches.
 
     Args:
-      cases: the cases.
       eager: run a case of each op in a batch outside of ``jit``, too, which takes longer than all other checks.
     """
     for kind in (False, True):
@@ -125,10 +124,7 @@ class Together:
     """Cases as one program: values, values under ``vmap``, and gradients.
 
     Attributes:
-      subjects: the cases as functions.
-      results: TensorFlow's results for each.
       gradients: TensorFlow's gradients and ours, None where there are none.
-      arguments: of `program`.
     """
 
     subjects: list[Subject]
@@ -188,7 +184,6 @@ class _Result(NamedTuple):
     """TensorFlow's results for a case.
 
     Attributes:
-      values: results.
       other_values: results for the second row of the inputs that are stacked for ``vmap``.
       gradient: the arguments of `Gradient.from_tensorflow`, or None without a gradient.
     """

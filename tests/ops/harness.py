@@ -32,11 +32,8 @@ class Case:
     """One op on one set of inputs.
 
     Attributes:
-      op: TensorFlow op name.
       inputs: in OpDef order: numpy arrays, or a list of them for a list input.
       attrs: attributes with the OpDef's names, as ``tf.raw_ops`` takes their values.
-      name: shown in the test's id.
-      rtol, atol: tolerances instead of the dtype's.
       grad: compare gradients with TensorFlow's, where TensorFlow has one for the op.
       grad_rtol, grad_atol: tolerances of gradients, instead of ten times those of values.
       jit: also run under ``jax.jit`` (off for results whose shape depends on values).

@@ -1,17 +1,26 @@
 """A field of an option class is an option of Python, the shell, its files."""
 
 import dataclasses
+import importlib
 import inspect
+import re
 from collections.abc import Sequence
 
 import pytest
 import typer
+from typer.cli import get_docs_for_click
 from typer.testing import CliRunner
 
+import tf2jax_lite as tf2jax
+from tests.docs.blocks import DOCS
 from tf2jax_lite.artifacts.options import FederateOptions, FinetuneOptions
 from tf2jax_lite.cli import options as shell
+from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.support.options import option, takes
+from tf2jax_lite.finetuning import federate_artifact, finetune_artifact
+from tf2jax_lite.support.export_options import ExportOptions
+from tf2jax_lite.support.options import described, option, takes
+from tf2jax_lite.support.verification_options import VerificationOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,15 +33,7 @@ class Shaded(FinetuneOptions):
 
 @takes(Shaded)
 def paint(page, **options):
-    """Paint a page.
-
-    Args:
-      page: the page.
-      **options: of `Shaded`.
-
-    Returns:
-      The page.
-    """
+    """Paint a page."""
     return Shaded(**options)
 
 
@@ -84,6 +85,34 @@ def test_new_option_is_in_the_shell_and_its_files(command, tmp_path):
     (tmp_path / "options.toml").write_text('shade = 5\ncolor = ["green"]\nfrom-logits = true\n')
     found = command("--config", tmp_path / "options.toml", "--shade", 6)[1]
     assert (found.shade, found.colors, found.from_logits) == (6, ("green",), True)
+
+
+def test_new_option_is_on_the_reference_pages(command, monkeypatch):
+    """The pages are made of the command and the docstring."""
+    monkeypatch.syspath_prepend(DOCS / "_ext")
+    reference_pages = importlib.import_module("reference_pages")
+    draw = typer.main.get_command(shell.app)
+    page = get_docs_for_click(obj=draw, ctx=typer.Context(draw), name="draw")
+    assert re.search(r"^\* `--shade INTEGER[^`]*`: Darkness of the page\.", page, re.MULTILINE)
+    assert "* `--color TEXT`: Names of colors; repeat for several." in page
+    assert reference_pages.entry("tests", "paint", paint) == [".. autofunction:: tests.paint", ""]
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "options"),
+    [
+        ("convert", tf2jax.export_functions, ExportOptions),
+        ("verify", tf2jax.verify, VerificationOptions),
+        ("finetune", finetune_artifact, FinetuneOptions),
+        ("federate", federate_artifact, FederateOptions),
+    ],
+)
+def test_each_option_is_in_python_and_in_the_shell(name, function, options):
+    parameters = inspect.signature(function).parameters
+    flags = {p.name: p for p in typer.main.get_command(app).commands[name].params}
+    for field, _, facts in described(options).values():
+        assert field.name in parameters and f"\n  {field.name}: " in function.__doc__, field.name
+        assert facts.flag == "" or flags[field.name].help == facts.help, field.name
 
 
 @pytest.mark.parametrize("options", [FinetuneOptions, FederateOptions])

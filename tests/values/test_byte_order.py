@@ -58,6 +58,7 @@ def classifier(params):
     return create_model_from_fn(params, lambda p, b: b["x"] @ p["w"], loss)
 
 
+@pytest.mark.default_cases("rows", "compressed")
 @pytest.mark.parametrize("form", ["arrays", "rows", "npz", "shards", "compressed"])
 def test_central_training(form, tmp_path):
     pytest.importorskip("grain")

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.cli.app import app
+from tf2jax_lite.errors import InputError
 
 from . import models
 
@@ -65,4 +66,4 @@ def test_bisect_on_request(tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize("args", [["--batch-size", "-1"], ["--rtol", "-1"]])
 def test_bad_options(args):
-    assert run(models.TESTDATA / "tf_module", *args).exit_code == 2
+    assert isinstance(run(models.TESTDATA / "tf_module", *args).exception, InputError)  # exit code 2, by cli.main

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import UnsupportedError
-from tf2jax_lite.verification.roundoff_error import in_float64, round_off
+from tf2jax_lite.verification.roundoff_verdict import in_float64, round_off
 
 RNG = np.random.default_rng(0)
 WEIGHTS = RNG.normal(size=(64, 64)).astype(np.float32)

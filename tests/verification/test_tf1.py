@@ -8,7 +8,7 @@ import tensorflow as tf
 from tf2jax_lite.errors import InvalidModelError
 from tf2jax_lite.frontend.safety import checkpoint_index
 from tf2jax_lite.verification import verify
-from tf2jax_lite.verification.tf1_session import Session
+from tf2jax_lite.verification.targets import Session
 from tools.fuzz.mutators import write_table
 
 DATA = Path(__file__).parent.parent.parent / "testdata" / "tf1"

@@ -164,7 +164,11 @@ _REFUSED = dict.fromkeys(
 _WITHOUT_SCHEDULE = ("mime", "mime_lite", "scaffold", "fed_sgd", "fed_nova")
 
 
-AGGREGATORS = (*NAMED, "dp")
+def aggregator_names() -> tuple[str, ...]:
+    """Return the names of aggregators."""
+    return (*NAMED, "dp")
+
+
 _BOOLS = {"true": True, "false": False}
 
 
@@ -180,7 +184,7 @@ def named_aggregator(
     """Return an aggregator; None for the algorithm's own.
 
     Args:
-      name: one of `AGGREGATORS`, or None.
+      name: one of `aggregator_names`, or None.
       clients_per_round: for differential privacy.
       noise_multiplier: required by "dp".
       clip_norm: of "dp", a fixed norm; adaptive clipping if None. Of other aggregators, a norm to clip to.
@@ -192,13 +196,14 @@ def named_aggregator(
     Raises:
       InputError: no such name, or an option is missing, out of range or does not go with it.
     """
-    if name is not None and name not in AGGREGATORS:
-        raise InputError(f"no aggregator {name!r}; there are {', '.join(AGGREGATORS)}")
+    known = aggregator_names()
+    if name is not None and name not in known:
+        raise InputError(f"no aggregator {name!r}; there are {', '.join(known)}")
     if name != "dp" and noise_multiplier is not None:
         raise InputError("noise_multiplier goes with the aggregator dp")
     given = dict(options or {})
     if name is None and given:
-        raise InputError(f"options {sorted(given)} without an aggregator; name one of {', '.join(AGGREGATORS)}")
+        raise InputError(f"options {sorted(given)} without an aggregator; name one of {', '.join(known)}")
     found: agg.Factory | None = None
     if name == "dp":
         if noise_multiplier is None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tf2jax_lite.artifacts.tf_module import write_saved_model
 from tf2jax_lite.calling.names import match_names
 from tf2jax_lite.export.atomic_dir import new_directory, write_file
 from tf2jax_lite.export.metadata import read_metadata
@@ -43,6 +44,7 @@ def export_to_tf(
     *,
     model: str | Path | None = None,
     tags: Sequence[str] | None = None,
+    stablehlo: bool = False,
 ) -> TfExportReport:
     """Write an artifact's weights into the TensorFlow model it was made from.
 
@@ -51,11 +53,15 @@ def export_to_tf(
     which is exported as a SavedModel, or saved as a Keras file if ``saved_model_dir`` ends in ``.keras`` or ``.h5``.
     The result is read again and compared with the artifact before it gets its name.
 
+    With ``stablehlo``, the SavedModel is a new one, whose signatures call the artifact's StableHLO by an op of
+    TensorFlow: for functions with a new head, of edited source, or of JAX.
+
     Args:
       artifact: the artifact, usually a trained one.
       saved_model_dir: the directory to create, which must not exist.
       model: the original: a SavedModel directory or a Keras file. By default the path that ``convert`` recorded.
       tags: of a SavedModel, which MetaGraph.
+      stablehlo: write a SavedModel that needs no original.
 
     Returns:
       A report with the names of changed variables.
@@ -72,9 +78,12 @@ def export_to_tf(
     require_tensorflow()
     folder, out = Path(artifact), Path(saved_model_dir)
     metadata = read_metadata(folder)
-    source = _original(folder, metadata, model)
     if out.exists():
         raise ExportError(f"{out} exists; choose another name")
+    if stablehlo:
+        write_saved_model(folder, metadata, out)
+        return TfExportReport(str(out), "", sorted(metadata["params"]), [])
+    source = _original(folder, metadata, model)
     if tags and not source.is_dir():
         raise InputError("only SavedModels take tags=")
     params = {
@@ -82,6 +91,11 @@ def export_to_tf(
         for name, value in read_params(folder, metadata).items()
         if not metadata["params"][name].get("constant")
     }
+    if any(training.get("classes") for training in (metadata.get("options") or {}).get("training", [])):
+        raise InputError(
+            f"{folder} has another head than {source}, which its weights do not fit. Write a SavedModel of its "
+            "StableHLO: stablehlo=True."
+        )
     if source.is_dir():
         changed = _saved_model(source, out, params, list(metadata["signatures"]), tags)
     elif source.suffix in (".keras", ".h5", ".hdf5"):

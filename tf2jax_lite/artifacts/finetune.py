@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.export
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from tf2jax_lite.artifacts.model import TrainableModel, trainable_model
+from tf2jax_lite.artifacts.model import TrainableModel, by_name, modes, names_with, trainable_model
 from tf2jax_lite.artifacts.options import FinetuneOptions
 from tf2jax_lite.export.artifact import ExportReport
 from tf2jax_lite.export.atomic_dir import refuse_existing
 from tf2jax_lite.export.bundle import write_family
+from tf2jax_lite.export.edited import update_artifact
+from tf2jax_lite.export.load import load
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.update import write_trained
 from tf2jax_lite.finetuning.adapters import ADAPTERS_FILE, adapted, adapters_file, merged
 from tf2jax_lite.finetuning.central_training import finetune
+from tf2jax_lite.finetuning.heads import new_head
 from tf2jax_lite.finetuning.options import TrainingOptions
 from tf2jax_lite.finetuning.sharding import mesh_text, on_host, sharding_json, weight_names
 from tf2jax_lite.learning.data import Examples, TrainingData, as_training_data
@@ -42,12 +49,16 @@ class TrainingReport:
       history: the records of all epochs or rounds.
       from_logits: whether predictions were treated as logits.
       signatures: the functions in training and in evaluation mode.
+      trainable: number of parameters that trained; of a federated training None.
+      parameters: number of all parameters, adapters among them; of a federated training None.
     """
 
     export: ExportReport
     history: History
     from_logits: bool
     signatures: tuple[str, str]
+    trainable: int | None = None
+    parameters: int | None = None
 
 
 @takes(FinetuneOptions)
@@ -60,13 +71,15 @@ def finetune_artifact(
     report: Report = lambda record: None,
     callbacks: Sequence[Recorder] = (),
     extra: Mapping[str, bytes] | None = None,
+    progress: Callable[[str], None] = lambda line: None,
     **options: Any,
 ) -> TrainingReport:
     """Fine-tune an artifact on one dataset and write a new one.
 
     TensorFlow is not imported. The new artifact holds the same functions with other params, ``history.jsonl`` (a record
     per epoch), ``history.svg`` (a plot) and the options of the training in its metadata. It appears atomically.
-    Low-rank adapters are merged, and apart in ``adapters.safetensors``; see `merge_adapters`.
+    Low-rank adapters are merged, and apart in ``adapters.safetensors``; see `merge_adapters` and `load_adapters`. With
+    ``classes`` or ``head``, the functions have a new last layer, see `replace_head`.
 
     Args:
       artifact: an artifact of ``tf2jax-lite convert``; with ``--train`` it has a training mode.
@@ -77,6 +90,7 @@ def finetune_artifact(
       report: called with each record of the history.
       callbacks: called with each new record; a `Callback` after steps, too.
       extra: further files of the new artifact, name to content.
+      progress: called with a line of text about what trains, before it does.
       **options: of `FinetuneOptions`.
 
     Raises:
@@ -85,10 +99,82 @@ def finetune_artifact(
     given = FinetuneOptions(**options)
     refuse_existing(out, overwrite=given.overwrite)
     data = as_training_data(examples)
-    trainable = trainable_model(artifact, given, sample=data.first(256))
+    with contextlib.ExitStack() as stack:
+        start, new = artifact, []
+        if given.classes is not None or given.head is not None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            start, new, given = _with_new_head(artifact, Path(folder) / Path(artifact).name, given, progress)
+        return _finetune(start, out, given, new, data, eval_examples, report, callbacks, extra, progress)
+
+
+def _with_new_head(
+    artifact: str | Path, path: Path, given: FinetuneOptions, progress: Callable[[str], None]
+) -> tuple[Path, list[str], FinetuneOptions]:
+    """Write an artifact with a new last layer.
+
+    Returns:
+      Its path, the names of the layer's params, and the options: a model whose other params are all frozen trains in
+      evaluation mode, in which its statistics do not change.
+    """
+    metadata = read_metadata(Path(artifact))
+    trained, evaluated = modes(metadata["signatures"], given)
+    fn, params = load(artifact, evaluated, backend="source")
+    inputs = metadata["signatures"][evaluated]["inputs"]
+    scope = jax.export.SymbolicScope()
+    arrays = {
+        i["name"]: jax.ShapeDtypeStruct(
+            jax.export.symbolic_shape(", ".join(map(str, i["shape"])), scope=scope) if i["shape"] else (),
+            jax.dtypes.canonicalize_dtype(i["dtype"]),
+        )
+        for i in inputs
+    }
+    predict = by_name(fn, given.output, ())
+    key = [jax.random.key(0)] if fn.needs_key else []
+
+    def predictions(params: Mapping[str, Any], arrays: Mapping[str, Any], *key: Any) -> Any:
+        return predict(params, arrays, *key)[0]
+
+    found = new_head(predictions, params, [arrays, *key], classes=given.classes, head=given.head, seed=given.seed)
+    update_artifact(artifact, found, out=path)
+    new = [str(name) for name in found]
+    progress(f"new params: {', '.join(f'{name} {list(value.shape)}' for name, value in found.items())}")
+    alone = not (given.freeze or given.train_fully or given.lora_rank)
+    if alone and not metadata["signatures"][trained].get("training", {}).get("adds_losses"):
+        given = given.replace(train_signature=given.train_signature or evaluated, eval_signature=evaluated)
+    return path, new, given
+
+
+def _trains(params: Sequence[str], given: FinetuneOptions, new: Sequence[str]) -> Callable[[str], bool]:
+    """Return which params train, by name, apart from those that an option freezes."""
+    fully = names_with(given.train_fully, params, "train_fully")
+    alone = bool(given.train_fully) if not new else not given.freeze
+    if given.lora_rank is not None or not alone:
+        return lambda name: True
+    return lambda name: name in fully or name in new
+
+
+def _finetune(
+    artifact: str | Path,
+    out: str | Path,
+    given: FinetuneOptions,
+    new: Sequence[str],
+    data: TrainingData,
+    eval_examples: Examples | None,
+    report: Report,
+    callbacks: Sequence[Recorder],
+    extra: Mapping[str, bytes] | None,
+    progress: Callable[[str], None],
+) -> TrainingReport:
+    """Train an artifact, in which some params are ``new``; see `finetune_artifact`."""
+    trains = _trains(list(read_metadata(Path(artifact))["params"]), given, new)
+    trainable = trainable_model(artifact, given, sample=data.first(256), trains=trains)
     train = _fitting(data, trainable, "the training data")
     held_out = None if eval_examples is None else _fitting(eval_examples, trainable, "the evaluation data")
-    model = trainable.model if given.lora_rank is None else adapted(trainable.model, given)
+    model = trainable.model if given.lora_rank is None else adapted(trainable.model, given, new)
+    trained, parameters = _size(model.shapes.trainable), _size(trainable.model.shapes)
+    if given.lora_rank is not None:
+        parameters += sum(_size(a) for a in model.shapes.trainable.values() if isinstance(a, Mapping))
+    progress(f"trainable params: {trained:,} of {parameters:,} ({trained / parameters:.2%})")
     identity = {**training_identity(artifact, trainable), **given.identity()}
     if given.schedule != "constant":
         identity["epochs"] = given.epochs  # the schedule depends on it; without one, a training may be extended
@@ -114,12 +200,17 @@ def finetune_artifact(
         files[ADAPTERS_FILE], weights = adapters_file(weights, given), merged(weights, given)
     if jax.process_index():  # process 0 writes
         written = ExportReport(str(out), {}, list(read_metadata(Path(artifact))["signatures"]), 0, [])
-        report_of_all = TrainingReport(written, history, trainable.from_logits, trainable.signatures)
+        result = TrainingReport(written, history, trainable.from_logits, trainable.signatures)
     else:
-        report_of_all = write_result(artifact, out, weights, history, trainable, record, given.overwrite, files)
+        result = write_result(artifact, out, weights, history, trainable, record, given.overwrite, files)
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("the artifact is written")
-    return report_of_all
+    return dataclasses.replace(result, trainable=trained, parameters=parameters)
+
+
+def _size(tree: Any) -> int:
+    """Return the number of floating elements, which seeds are not."""
+    return sum(leaf.size for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating))
 
 
 def _fitting(examples: Examples, trainable: TrainableModel, where: str) -> TrainingData:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,7 +78,8 @@ class TrainableModel:
     ) -> dict[str, np.ndarray]:
         """Return examples with the names, dtypes and shapes that the model takes.
 
-        A model with one input takes the only array besides the targets, under any name. Floating arrays are cast to the
+        A model with one input takes the only array besides the targets, under any name, or the columns of a table,
+        in their order. An input ``inputs/age`` takes ``age``. Floating arrays are cast to the
         input's floating dtype, integers to its integer dtype. Flat rows, and rows that differ only in axes of size 1,
         are reshaped to the input's shape. There are no other conversions.
 
@@ -96,9 +97,18 @@ class TrainableModel:
             if target not in found:
                 fix = "targets have their output's name" if self.outputs else "name them with label="
                 raise InputError(f"{where}: no targets {target!r} among {sorted(found)}; {fix}.")
+        for name in self.inputs:  # inputs/age of a Keras model
+            short = name.rpartition("/")[2]
+            if name not in found and short in found and short not in (*self.inputs, *self.targets):
+                found[name] = found.pop(short)
         others = [name for name in found if name not in self.targets and name not in beside]
         if len(self.inputs) == 1 and len(others) == 1:
             found[next(iter(self.inputs))] = found.pop(others[0])
+        elif len(self.inputs) == 1 and others and not self.inputs.keys() & found.keys():
+            columns = [_as_array(found[name], f"{where}: {name!r}") for name in others]  # of a table
+            if all(column.ndim == 1 and column.dtype.kind in "biuf" for column in columns):
+                found = {name: value for name, value in found.items() if name not in others}
+                found[next(iter(self.inputs))] = np.stack(columns, axis=1)
         missing = [name for name in self.inputs if name not in found]
         if missing:
             raise InputError(f"{where}: no arrays for the inputs {missing}; there are {sorted(found)}.")
@@ -218,6 +228,7 @@ def trainable_model(
     *,
     sample: Mapping[str, Any] | None = None,
     beside: Sequence[str] = (),
+    trains: Callable[[str], bool] = lambda name: True,
 ) -> TrainableModel:
     """Return an artifact as a trainable model.
 
@@ -226,6 +237,7 @@ def trainable_model(
       options: the loss, the functions in both modes, the params that train.
       sample: some examples, to check that the loss takes the predictions, and the number of classes.
       beside: names of arrays of the sample that are not inputs.
+      trains: which params train, by name, of those that no option freezes.
 
     Raises:
       ExportError: the artifact is damaged.
@@ -234,7 +246,7 @@ def trainable_model(
     folder, tasks = Path(path), _tasks(options)  # before loading
     several, label, from_logits = bool(options.output_losses), options.label, options.from_logits
     entries = read_metadata(folder)["signatures"]
-    trained, evaluated = _modes(entries, options)
+    trained, evaluated = modes(entries, options)
     inputs = {i["name"]: np.dtype(i["dtype"]) for i in entries[evaluated]["inputs"]}
     pairs = _loaded(folder, entries, trained, evaluated, options)
     for name in tasks:
@@ -247,7 +259,7 @@ def trainable_model(
     losses = {name: task.train_loss(from_logits) for name, task in tasks.items()}
     metrics = {name: task.metrics_by_name(from_logits) for name, task in tasks.items()}
     training, evaluation = (
-        (_by_name(fn, options.output, outputs), _frozen(params, options.freeze)) for fn, params in pairs
+        (by_name(fn, options.output, outputs), _frozen(params, options.freeze, trains)) for fn, params in pairs
     )
     model = create_model_from_converted(
         training,
@@ -277,7 +289,22 @@ def trainable_model(
     return dataclasses.replace(trainable, classes=_classes(trainable, entropies, examples))
 
 
-def _modes(entries: Mapping[str, Any], options: ModelOptions) -> tuple[str, str]:
+def image_shape(path: str | Path, signature: str | None = None) -> tuple[int, ...] | None:
+    """Return the shape (height, width, channels) of an artifact's images.
+
+    None if it does not have one input of such a shape, or sizes vary.
+
+    Args:
+      path: the artifact.
+      signature: the function; the default one if None.
+    """
+    entries = read_metadata(Path(path))["signatures"]
+    inputs = (entries.get(signature or "serving_default") or next(iter(entries.values())))["inputs"]
+    shape = tuple(inputs[0]["shape"][1:]) if len(inputs) == 1 else ()
+    return shape if len(shape) == 3 and all(type(size) is int for size in shape) else None
+
+
+def modes(entries: Mapping[str, Any], options: ModelOptions) -> tuple[str, str]:
     """Return the names of the functions in training and in evaluation mode."""
     names = [n for n in entries if n != (options.train_signature or "train")] or list(entries)
     evaluated = options.eval_signature or (names[0] if len(names) == 1 else "serving_default")
@@ -319,7 +346,7 @@ def _classes(trainable: TrainableModel, entropies: Mapping[str, str], examples: 
     return classes
 
 
-def _by_name(fn: LoadedFunction, output: str | None, outputs: Sequence[str]) -> LoadedFunction:
+def by_name(fn: LoadedFunction, output: str | None, outputs: Sequence[str]) -> LoadedFunction:
     """Return a function of arrays by name to the prediction and updated params.
 
     Args:
@@ -352,15 +379,32 @@ def _by_name(fn: LoadedFunction, output: str | None, outputs: Sequence[str]) -> 
     return dataclasses.replace(fn, call=call, kinds=chosen_kinds or kinds.get(output or next(iter(kinds), ""), UNKNOWN))
 
 
-def _frozen(params: Mapping[str, Any], freeze: Sequence[str]) -> dict[str, Any]:
-    try:
-        patterns = [re.compile(p) for p in freeze]
-    except re.error as error:
-        raise InputError(f"freeze= takes regular expressions: {error}") from error
-    for pattern in patterns:
-        if not any(pattern.search(name) for name in params):
-            raise InputError(f"freeze=: no param's name has {pattern.pattern!r}; there are {sorted(params)[:20]}")
+def _frozen(params: Mapping[str, Any], freeze: Sequence[str], trains: Callable[[str], bool]) -> dict[str, Any]:
+    frozen = names_with(freeze, params, "freeze")
     return {
-        VariableName(name, getattr(name, "trainable", False) and not any(p.search(name) for p in patterns)): value
+        VariableName(name, getattr(name, "trainable", False) and name not in frozen and trains(name)): value
         for name, value in params.items()
     }
+
+
+def names_with(patterns: Sequence[str], params: Iterable[str], option: str) -> set[str]:
+    """Return the names of params in which one of several patterns is found.
+
+    Args:
+      patterns: regular expressions; each has to be found.
+      params: the names.
+      option: the option that has the patterns.
+
+    Raises:
+      InputError: a pattern is none, or is not found.
+    """
+    names, found = [str(name) for name in params], set[str]()
+    for pattern in patterns:
+        try:
+            having = {name for name in names if re.search(pattern, name)}
+        except re.error as error:
+            raise InputError(f"{option}= takes regular expressions: {error}") from error
+        if not having:
+            raise InputError(f"{option}=: no param's name has {pattern!r}; there are {sorted(names)[:20]}")
+        found |= having
+    return found

@@ -10,13 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf2jax_lite.finetuning.options import AdapterOptions, TrainingOptions
+from tf2jax_lite.finetuning.options import AdapterOptions, HeadOptions, TrainingOptions
 from tf2jax_lite.learning.options import ModelOptions, OptimizerOptions
+from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.support.export_options import ExportOptions
 from tf2jax_lite.support.options import Options, option
+from tf2jax_lite.support.verification_options import VerificationOptions
 
 _CLIENTS, _SERVER, _AGGREGATION = "Clients", "Server", "Aggregation"
 _ALGORITHMS = "Options of single algorithms"
+_BATCHES, _REQUESTS = "Batches", "Requests"
 _GRAPHS, _LIMITS = "Frozen graphs and .meta files", "Limits and trust"
 
 
@@ -67,36 +70,68 @@ class ConvertOptions(ModelFileOptions, ExportOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VerifyOptions(ModelFileOptions):
+class VerifyOptions(ModelFileOptions, VerificationOptions):
     """Options of the command ``verify``."""
 
     signatures: Sequence[str] = option((), "Only this one; repeat for several.", flag="--signature")
     inputs: Path | None = option(None, "An .npz with arrays by input name.")
-    seeds: Sequence[int] = option((0,), "Seed of drawn inputs (0); repeat for several.", flag="--seed")
-    batch_sizes: Sequence[int] = option(
-        (1, 3), "For unknown first dimensions (1 and 3); repeat for several.", flag="--batch-size"
-    )
-    rtol: float | None = option(None, "Tolerance on the relative error.", least=0)
-    grad: bool = option(False, "Compare gradients with GradientTape's.")
-    train: bool = option(False, "Compare variables after a call; Keras files also in training mode.")
-    bisect: bool | None = option(
-        None,
-        "Look for the first differing nodes; by default if something differs.",
-        flag="--bisect/--no-bisect",
-    )
-    repro: Path | None = option(None, "Write a script for the first differing node.", metavar="DIR")
-    report: Path | None = option(None, "Write an HTML page.")
-    node_data: Path | None = option(None, "Write each node's error and time, for Model Explorer.", metavar="DIR")
     source: bool = option(False, "Of OUT, run model.py as well: for artifacts that you trust.")
     max_input_bytes: int | None = option(None, "Maximum unpacked size of an .npz in bytes.", least=1, panel=_LIMITS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuneOptions(ModelOptions, OptimizerOptions, TrainingOptions, AdapterOptions):
+class FinetuneOptions(ModelOptions, OptimizerOptions, TrainingOptions, AdapterOptions, HeadOptions):
     """Options of `finetune_artifact`."""
 
     epochs: int = option(1, "Passes over the data.", least=0, shell_default=3)
     overwrite: bool = option(False, "Replace an existing artifact.", flag="--force")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServeOptions(Options):
+    """Options of the command ``serve``."""
+
+    name: str | None = option(None, "The model's name in addresses; the folder's by default.")
+    host: str = option("127.0.0.1", "The address to listen at; 0.0.0.0 for all of the machine.")
+    port: int = option(8080, "The port; 0 for any free one.", least=0, below=1 << 16)
+    signatures: Sequence[str] = option(
+        (), "A function that requests can name; repeat for several. The default one by default.", flag="--signature"
+    )
+    max_batch: int = option(32, "Maximum number of examples that run together.", least=1, panel=_BATCHES)
+    batch_sizes: Sequence[int] = option(
+        (),
+        "A number of examples that batches are padded to; repeat. By default powers of two.",
+        flag="--batch-size",
+        panel=_BATCHES,
+    )
+    batch_ms: float = option(2.0, "Milliseconds that a request waits for others.", least=0, panel=_BATCHES)
+    dimensions: Sequence[str] = option(
+        (),
+        "Size that another unknown dimension may have; repeat for each size.",
+        flag="--dimension",
+        metavar="NAME=SIZE",
+        panel=_BATCHES,
+    )
+    max_request_bytes: int = option(16 << 20, "Maximum size of a request's body.", least=1, panel=_REQUESTS)
+    max_request_examples: int = option(1024, "Maximum number of examples of a request.", least=1, panel=_REQUESTS)
+    max_waiting: int = option(256, "Number of waiting requests beyond which others get 503.", least=1, panel=_REQUESTS)
+    read_seconds: float = option(30.0, "Time in which a client has to send a body.", above=0, panel=_REQUESTS)
+    grace_seconds: int = option(30, "Time for running requests at the end.", least=0, panel=_REQUESTS)
+    backend: str = option("stablehlo", "stablehlo, or source (runs the artifact's Python code).")
+    seed: int = option(0, "For functions that draw random numbers.", least=0)
+    cache: bool = option(True, "Keep compiled programs in the user's cache directory.", flag="--cache/--no-cache")
+
+    def __post_init__(self) -> None:
+        """Check the sizes of batches, too."""
+        super().__post_init__()
+        if not all(type(size) is int and size >= 1 for size in self.batch_sizes):
+            raise InputError(f"batch_sizes are integers of at least 1, not {list(self.batch_sizes)}.")
+
+    @property
+    def padded_sizes(self) -> tuple[int, ...]:
+        """The sizes of batches, ascending."""
+        powers = [1 << n for n in range(self.max_batch.bit_length()) if 1 << n < self.max_batch]
+        return tuple(sorted(set(self.batch_sizes or (*powers, self.max_batch))))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

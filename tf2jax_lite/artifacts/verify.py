@@ -8,6 +8,7 @@ from pathlib import Path
 from tf2jax_lite.artifacts.options import VerifyOptions
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.support.npz import read_npz
+from tf2jax_lite.support.verification_options import VerificationOptions
 from tf2jax_lite.verification import Verification, verify
 
 
@@ -33,17 +34,9 @@ def verify_model(
         signatures=options.signatures or None,
         tags=options.tags or None,
         inputs=None if options.inputs is None else read_npz(options.inputs),
-        seeds=options.seeds,
-        batch_sizes=options.batch_sizes,
-        grad=options.grad,
-        train=options.train,
-        rtol=options.rtol,
-        bisect=options.bisect,
-        repro=options.repro,
-        report=options.report,
-        node_data=options.node_data,
         backends=("stablehlo", "source") if options.source else ("stablehlo",),
         split_host=options.split_host,
         ends=(options.graph_inputs or None, options.graph_outputs or None),
         progress=progress,
+        **vars(options.part(VerificationOptions)),
     )

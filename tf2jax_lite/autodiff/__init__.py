@@ -1,10 +1,8 @@
 """Derivative rules as primitives: custom gradients, errors for missing modes.
 
 `custom_gradient.with_custom_gradient` is the entry: in reverse mode it acts like `jax.custom_vjp`, in forward mode it
-takes the transpose. Read it first, then
-
-- `linearity`: zero analysis, which decides whether a gradient function is zero for zero upstream gradients;
-- `identity_primitive`: the base of `refuse_forward_mode` and `refuse_reverse_mode`, whose errors name a model's node.
+takes the transpose. A zero analysis decides whether a gradient function is zero for zero upstream gradients. `one_mode`
+has identities that support one mode of differentiation, whose errors name a model's node.
 
 Any JAX program can use this package: it imports `loops`, `jaxprs` and `support` only.
 """

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tf2jax_lite.jaxprs.compat import (
     ClosedJaxpr,
@@ -30,11 +31,9 @@ from tf2jax_lite.jaxprs.compat import (
 )
 from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
-from tf2jax_lite.jaxprs.walk import equations
+from tf2jax_lite.jaxprs.walk import equations, parts
 from tf2jax_lite.loops.while_loop import repeat, zero
 from tf2jax_lite.support.errors import ForwardModeError
-
-from .linearity import is_zero_at_zero
 
 Gradient = Callable[[list[Any], list[Any], list[Any], list[Any]], list[Any]]
 """Returns the cotangents of all arguments, given arguments, results, residuals and cotangents of results."""
@@ -66,7 +65,6 @@ def with_custom_gradient(
 
     Args:
       gradient: returns the cotangents of ``args``, given arguments, results, ``saved`` and cotangents of results.
-      args: inexact arrays that get gradients.
       results: inexact arrays. No gradient flows into them, nor into ``saved``.
       saved: a pytree of arrays that the gradient function reads; its own derivatives depend on them.
       refusal: the error of forward mode, where the gradient function is not linear.
@@ -92,10 +90,6 @@ def evaluate_padded(
     """Evaluate an equation of these primitives on padded operands.
 
     Args:
-      eqn: the equation.
-      operands: its operands, padded to upper bounds.
-      sizes: a pytree of arrays, the actual sizes.
-      shape: returns the padded shape for a symbolic one.
       evaluate: evaluates a closed jaxpr with symbolic shapes, given sizes, the jaxpr and operands.
     """
     params = dict(eqn.params)
@@ -168,14 +162,9 @@ def _batch_first(value: Any, dim: int | None, size: int) -> Any:
 
 
 def _batched_gradient(params: Any, size: int, dims: Sequence[Any], kept: Sequence[Any]) -> Gradient:
-    """Return the gradient function of a batch.
-
-    Args:
-      params: the primitive's parameters.
-      size: the size of the batch.
-      dims: the batch axes of operands. That of cotangents of results is the first.
-      kept: the batch axes of cotangents of arguments; where None, they are summed.
-    """
+    """Return the gradient function of a batch."""
+    # dims: the batch axes of operands. That of cotangents of results is the first.
+    # kept: the batch axes of cotangents of arguments; where None, they are summed.
     gradient = params["gradient"]
     axes = _split(dims, params["args"], params["results"])
 
@@ -215,11 +204,7 @@ def _run(*operands: Any, **params: Any) -> list[Any]:
 
 
 def transposed(eqn: Any) -> ClosedJaxpr:
-    """Return the jaxpr that a `TANGENT` equation stands for.
-
-    Raises:
-      ForwardModeError: the gradient function is not linear in the gradients it gets.
-    """
+    """Return the jaxpr that a `TANGENT` equation stands for."""
     return jax.make_jaxpr(functools.partial(_run, **eqn.params))(*(v.aval for v in eqn.invars))
 
 
@@ -237,10 +222,8 @@ def has_offset(eqn: Any) -> bool:
 
 
 def _without_nodes(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Return a jaxpr without custom gradients.
-
-    Operands that only a derivative reads do not count as used then.
-    """
+    """Return a jaxpr without custom gradients."""
+    # Operands that only a derivative reads do not count as used then.
     if not _has_nodes(closed.jaxpr):
         return closed
 
@@ -309,3 +292,53 @@ for primitive, run, aval, jvp, batch in (
         lowering=lower_fun(run, multiple_results=True),
     )
 register(_tangent, transpose=_run_transpose)
+
+
+# Zero if one of these operands is.
+_PRODUCTS: dict[str, tuple[int, ...]] = {
+    "mul": (0, 1),
+    "dot_general": (0, 1),
+    "conv_general_dilated": (0, 1),
+    "div": (0,),
+    **dict.fromkeys(("gather", "dynamic_slice", "reduce_window_sum", "reduce_sum", "cumsum", "expand_dims"), (0,)),
+}
+# Zero if all operands are.
+_SUMS = frozenset(
+    """add add_any sub neg concatenate pad complex real imag conj convert_element_type broadcast_in_dim reshape
+    transpose squeeze slice rev copy stack tile unstack split materialize""".split()  # noqa: SIM905
+)
+_CALLS = frozenset({"jit", "pjit", "closed_call"})
+
+
+def is_zero_at_zero(closed: Any, zeros: Sequence[int]) -> bool:
+    """Return whether all results of a jaxpr are zero if some arguments are."""
+    return all(zero_results(closed, zeros))
+
+
+def zero_results(closed: Any, zeros: Sequence[int] = ()) -> list[bool]:
+    """Return for each result of a jaxpr whether it is zero if some arguments are.
+
+    Infinite and undefined factors count as finite: the question is whether the function is linear.
+    """
+    return _results(closed, [i in zeros for i in range(len(closed.in_avals))])
+
+
+def _results(closed: Any, args: Sequence[bool]) -> list[bool]:
+    return evaluate(closed, args, _of, consts=list(map(_is_zero, parts(closed)[1])), literal=_is_zero)
+
+
+def _of(eqn: Any, operands: list[bool]) -> list[bool]:
+    name, count = eqn.primitive.name, len(eqn.outvars)
+    if name in _CALLS:
+        return _results(eqn.params["jaxpr"], operands)
+    if name == "custom_gradient":
+        return operands[eqn.params["args"] :][:count]
+    if name == "select_n":
+        return [all(operands[1:])]
+    if name in _PRODUCTS:
+        return [any(operands[i] for i in _PRODUCTS[name])] * count
+    return [name in _SUMS and all(operands)] * count
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic | float | int | complex) and not np.any(value)

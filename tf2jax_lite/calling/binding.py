@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,16 @@ from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
+from tf2jax_lite.values import static
 from tf2jax_lite.values import static as values
 from tf2jax_lite.values.int64 import exceeds_32_bits
 
 from .coercion import SCALARS, as_strings, has_jax_dtype, in_kind, scalar_array, sequence_array
-from .composite_values import components, fits
 from .structures import TensorArgument, describe, iter_arguments, same_literal, walk
 
 if TYPE_CHECKING:
     from .interface import Interface
+
 
 _MAX_STATIC_SIZE = 64
 
@@ -36,12 +38,7 @@ class Bound:
 
 
 class Binder:
-    """Binder of values to an interface's tensors; `finish` returns them flat.
-
-    Args:
-      interface: the interface.
-      config: the options, of which the checks count.
-    """
+    """Binder of values to an interface's tensors; `finish` returns them flat."""
 
     def __init__(self, interface: Interface, config: Config):
         self._interface = interface
@@ -53,11 +50,7 @@ class Binder:
         self._defaults = {id(p.default) for p in parameters if isinstance(p.default, (np.ndarray, np.generic))}
 
     def finish(self) -> Bound:
-        """Return the bound arguments.
-
-        Raises:
-          MissingInputError: a tensor was not given.
-        """
+        """Return the bound arguments."""
         if self._missing:
             raise MissingInputError(
                 f"{self._interface.name}: missing input(s) {', '.join(self._missing)}. {self._interface.expected()}"
@@ -71,16 +64,7 @@ class Binder:
                 self._missing.append(f"{path}{''.join(f'[{key!r}]' for key in keys)}: {leaf}")
 
     def visit(self, path: str, spec: Any, value: Any) -> None:
-        """Bind a value to an argument.
-
-        Args:
-          path: the argument's name, for messages.
-          spec: its structure.
-          value: the value.
-
-        Raises:
-          InputError: the value does not fit.
-        """
+        """Bind a value to an argument."""
         if isinstance(spec, TensorArgument):
             self._tensor(path, spec, value)
         elif isinstance(spec, Mapping):
@@ -260,3 +244,62 @@ def _brief(value: Any) -> str:
         return f"an array {value.dtype}{list(value.shape)}"
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '...'}"
+
+
+def components(value: Any) -> Sequence[Any] | None:
+    """Return a composite tensor's components in TensorFlow's order, else None.
+
+    Args:
+      value: an object of a class that ``tf.nest`` flattens (its fields), a ``tf.RaggedTensor`` (flat values, row
+        splits), ``tf.SparseTensor`` (indices, values, dense shape), ``tf.IndexedSlices``,
+        ``tf.experimental.ExtensionType``, or a ``jax.experimental.sparse.BCOO`` without batch and dense dimensions,
+        which counts as a sparse tensor.
+    """
+    sparse = sys.modules.get("jax.experimental.sparse")
+    if sparse is not None and isinstance(value, sparse.BCOO):
+        if value.n_batch or value.n_dense:
+            return None
+        return value.indices.astype(static.canonical(np.int64)), value.data, np.asarray(value.shape, np.int64)
+    if isinstance(value, Mapping):
+        return None  # a dict has no order of components
+    if hasattr(value, "__attrs_attrs__"):
+        return [getattr(value, attribute.name) for attribute in value.__attrs_attrs__]
+    if dataclasses.is_dataclass(value) and hasattr(value, "__tf_flatten__"):
+        return list(value.__tf_flatten__()[1])  # pyright: ignore[reportAttributeAccessIssue]
+    tf = sys.modules.get("tensorflow")
+    nest = getattr(tf, "nest", None)
+    if nest is None or value is None:
+        return None
+    parts = nest.flatten(value, expand_composites=True)
+    return None if len(parts) == 1 and parts[0] is value else parts
+
+
+def fits(value: Any, spec: Any) -> bool:
+    """Whether a composite tensor matches a spec in type and non-tensor fields.
+
+    Args:
+      value: a value for which `components` is not None.
+      spec: the ``tf.TypeSpec`` that a function was converted for.
+    """
+    sparse = sys.modules.get("jax.experimental.sparse")
+    if sparse is not None and isinstance(value, sparse.BCOO):
+        return spec.value_type.__name__ == "SparseTensor"
+    fields = {name: field for name, field in vars(spec).items() if not name.startswith("_")}
+    if not fields:
+        return isinstance(value, spec.value_type)
+    # An extension type. A restored one has a class of its own, so that only fields count.
+    return all(hasattr(value, name) and _same(getattr(value, name), field) for name, field in fields.items())
+
+
+def _same(value: Any, field: Any) -> bool:
+    if isinstance(field, Mapping):
+        return (
+            isinstance(value, Mapping)
+            and value.keys() == field.keys()
+            and all(_same(value[k], field[k]) for k in field)
+        )
+    if isinstance(field, tuple):
+        return isinstance(value, tuple) and len(value) == len(field) and all(map(_same, value, field))
+    if hasattr(field, "value_type"):
+        return components(value) is None or fits(value, field)
+    return type(value) is type(field) and bool(value == field)

@@ -10,21 +10,14 @@ from typing import Any
 
 import jax
 
+from tf2jax_lite import ir
 from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import ArgumentError, InputError
 
 from .binding import Binder, Bound
 from .coercion import is_key
-from .structures import (
-    OutputRef,
-    TensorArgument,
-    by_name,
-    describe,
-    iter_arguments,
-    map_structure,
-    with_objects,
-)
+from .structures import OutputRef, TensorArgument, by_name, describe, iter_arguments, map_structure, with_objects
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,12 +25,9 @@ class Interface:
     """How a converted function is called, and the structure of its results.
 
     Attributes:
-      name: the function's name, for messages.
-      signature: how arguments bind.
       args: structure of positional arguments: `TensorArgument` for tensors, baked-in literals for anything else.
       kwargs: the same for keyword arguments.
       count: number of tensor arguments.
-      outputs: structure of the results, with `OutputRef` for tensors.
     """
 
     name: str
@@ -68,11 +58,7 @@ class Interface:
         return inspect.Signature([*ours, *head, kinds("rng", kinds.KEYWORD_ONLY, default=None), *tail])
 
     def take_params(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-        """Split arguments into the params, which come first, and the other ones.
-
-        Raises:
-          InputError: they are missing, or not a dict.
-        """
+        """Split arguments into the params, which come first, and the other ones."""
         params, *rest = args or (kwargs.pop("params", None),)
         if not hasattr(params, "items"):
             raise InputError(
@@ -96,11 +82,7 @@ class Interface:
         return None if own and not is_key(kwargs["rng"]) else kwargs.pop("rng")
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], config: Config) -> Bound:
-        """Bind arguments as TensorFlow would, and check them as configured.
-
-        Raises:
-          InputError: they do not fit; the subclass and the message say why.
-        """
+        """Bind arguments as TensorFlow would, and check them as configured."""
         try:
             bound = self.signature.bind_partial(*args, **kwargs)
         except TypeError as error:
@@ -180,11 +162,7 @@ class Interface:
         return f"It was converted for ({', '.join(expected)})."
 
     def tensors(self) -> dict[str, TensorArgument]:
-        """Return tensor arguments by name or, in structures, path (``inputs/ids``).
-
-        Raises:
-          InputError: two have the same path.
-        """
+        """Return tensor arguments by name or, in structures, path (``inputs/ids``)."""
         named = {self.argument_name(i): spec for i, spec in enumerate(self.args)} | dict(self.kwargs)
         return by_name(named, lambda leaf: isinstance(leaf, TensorArgument))
 
@@ -198,3 +176,19 @@ class Interface:
         """Return flat results in the function's result structure."""
         nested = map_structure(lambda leaf: flat[leaf.index] if isinstance(leaf, OutputRef) else leaf, self.outputs)
         return with_objects(nested)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedFunction:
+    """A function of TensorFlow as a graph with its interface.
+
+    Attributes:
+      graph: the IR graph; captured variables come in the order of the captures.
+      structured_inputs: ``(args, kwargs)`` with ``tf.TensorSpec`` leaves.
+      structured_outputs: results with ``tf.TensorSpec`` leaves.
+    """
+
+    graph: ir.Graph
+    interface: Interface
+    structured_inputs: Any
+    structured_outputs: Any

@@ -25,13 +25,6 @@ def stacked(params: Mapping[str, Any], stacks: Stacks) -> dict[str, Any]:
     A stack has the key of its first layer's param.
 
     Stacks that are stacked already, or missing, stay.
-
-    Args:
-      params: name to array.
-      stacks: the names of the layers' params, by stack.
-
-    Raises:
-      MissingParamError: there are params of some layers, but not of all.
     """
     found = dict(params)
     for key, layers in stacks.items():
@@ -54,8 +47,6 @@ def unstacked(params: Mapping[str, Any], stacks: Stacks, shapes: Mapping[str, Se
 
     Args:
       params: name to array; some may be left out.
-      stacks: the names of the layers' params, by stack.
-      shapes: of each layer's params, by name.
     """
     found: dict[str, Any] = {}
     for name, value in params.items():

@@ -33,12 +33,7 @@ def parameter_names(texts: Iterable[str], taken: Iterable[str] = ()) -> list[str
 
 
 def keyword_parameters(names: Iterable[str], kind: Any) -> list[inspect.Parameter]:
-    """Return parameters for keyword arguments; ``**kwargs`` for odd names.
-
-    Args:
-      names: unique texts.
-      kind: the kind of the other parameters, such as ``inspect.Parameter.KEYWORD_ONLY``.
-    """
+    """Return parameters for keyword arguments; ``**kwargs`` for odd names."""
     names = list(names)
     parameters = [inspect.Parameter(name, kind) for name in names if parameter_name(name) == name]
     if len(parameters) < len(names):
@@ -61,10 +56,6 @@ def match_arrays(
 
     Args:
       arguments: by path, see `Interface.tensors`.
-      arrays: by name.
-
-    Returns:
-      Names of arrays by path of the argument, and the names of arrays without an argument.
     """
     if len(arguments) == len(arrays) == 1:
         return dict(zip(arguments, arrays, strict=True)), []

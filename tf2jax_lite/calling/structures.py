@@ -35,7 +35,6 @@ class TensorArgument:
 
     Attributes:
       index: its position among the flat inputs of the main function.
-      name: the name that TensorFlow gave it.
       dtype: numpy dtype, or None for strings and other things that JAX cannot hold.
       shape: with None for unknown dimensions; None for unknown rank.
       value: the only value that the function was converted for, a vector: the dense shape of a sparse tensor (-1 for
@@ -73,7 +72,6 @@ def traverse(visit: Callable[[Any], Any], structure: Any) -> Any:
 
     Args:
       visit: takes each part; ``tree.MAP_TO_NONE`` as its result stands for None.
-      structure: the structure.
     """
 
     def visited(part: Any) -> Any:
@@ -178,11 +176,7 @@ def _with_fields(kind: type, names: Sequence[str], values: Iterable[Any]) -> Any
 
 
 def by_name(structure: Any, wanted: Callable[[Any], bool]) -> dict[str, Any]:
-    """Return the leaves of a structure by their paths as text, such as ``scores/0``.
-
-    Raises:
-      InputError: two have the same, such as those of ``{"a/b": x, "a": {"b": y}}``.
-    """
+    """Return the leaves of a structure by their paths as text, such as ``scores/0``."""
     found: dict[str, Any] = {}
     for path, leaf in walk(structure):
         name = "/".join(map(str, path))

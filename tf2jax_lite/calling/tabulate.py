@@ -37,7 +37,6 @@ class ParamsTable:
     """The table of `tabulate`, for ``print`` and for notebooks.
 
     Attributes:
-      rows: one for each param, or scope.
       totals: of the params that train, of the others, and of all; only those that there are.
     """
 

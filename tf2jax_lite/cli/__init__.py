@@ -5,7 +5,7 @@ Entry: `main`, which runs a command, reports errors in one line, and sets the ex
 Read in this order:
   shared: the typer app, the console, common options.
   app: inspect, ops and demo; it imports the modules of the other commands.
-  convert, finetune, train, verify, doctor: their commands.
+  convert, finetune, federate, serve, export_tf, verify, doctor: their commands.
   config_file: options of a command from a TOML file.
   child: runs ``verify`` in a child process, since TensorFlow's kernels may crash.
   quiet: drops TensorFlow's messages.

@@ -36,6 +36,8 @@ CLAUSES = {
 # Arguments and their options, where the names differ in more than dashes; by command where these differ.
 ARGUMENTS = {
     "overwrite": "--force",
+    "head": "--replace",
+    "dimensions": "--dimension",
     "tags": "--tag",
     "ends": "--input and --output",
     "verify backend": "--source",
@@ -43,7 +45,17 @@ ARGUMENTS = {
         name: f"--{name.replace('_', '-')}"
         for name in (
             *("algorithm", "backend", "bisect", "clip_norm", "domain_key", "freeze", "from_logits", "ignore_label"),
-            *("import", "label", "model", "output", "shapes", "split_host", "train_signature"),
+            *(
+                "stablehlo",
+                "import",
+                "label",
+                "model",
+                "output",
+                "shapes",
+                "split_host",
+                "train_fully",
+                "train_signature",
+            ),
         )
     },
 }

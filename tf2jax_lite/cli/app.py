@@ -18,6 +18,7 @@ from . import doctor as _doctor  # noqa: F401  (registers its command)
 from . import export_tf as _export_tf  # noqa: F401  (registers its command)
 from . import federate as _federate  # noqa: F401  (registers its command)
 from . import finetune as _finetune  # noqa: F401  (registers its commands)
+from . import serve as _serve  # noqa: F401  (registers its command)
 from . import verify as _verify  # noqa: F401  (registers its command)
 from .advice import for_shell
 from .quiet import import_tensorflow, quiet_stderr

@@ -138,6 +138,9 @@ def run(
     output: Annotated[Path, typer.Option("--output", help="The .npz to write.")],
     signature: Annotated[str | None, typer.Option("--signature", help="Which function.")] = None,
     backend: Annotated[str, typer.Option(help="stablehlo, or source (runs the artifact's Python code).")] = "stablehlo",
+    adapters: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="adapters.safetensors of a trained artifact, to run with.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="For functions that draw random numbers.")] = 0,
     cache: Annotated[
         bool, typer.Option("--cache/--no-cache", help="Keep the compiled program in the user's cache directory.")
@@ -163,7 +166,12 @@ def run(
         raise InputError(f"{output}: --output writes an .npz, not a {output.suffix} file; name it so.")
     with limits(max_input_bytes=max_input_bytes):
         arrays = read_npz(inputs)
-    results = run_artifact(artifact, arrays, signature=signature, backend=backend, seed=seed, cache=cache)
+    more = {}
+    if adapters is not None:
+        from tf2jax_lite.finetuning import load_adapters
+
+        more["adapt"] = load_adapters(adapters).applied_to
+    results = run_artifact(artifact, arrays, signature=signature, backend=backend, seed=seed, cache=cache, **more)
     found = {name: np.asarray(value) for name, value in flat_results(results).items()}
     write_file(output, _npz({name: _plain(value) for name, value in found.items()}))
     if as_json:

@@ -19,6 +19,9 @@ def export_tf(
         Path | None, typer.Option("--model", help="The model that was converted; else the recorded path.")
     ] = None,
     tag: Tag = None,
+    stablehlo: Annotated[
+        bool, typer.Option("--stablehlo", help="Write a SavedModel that calls the artifact's StableHLO, for new heads.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -27,9 +30,11 @@ def export_tf(
     from tf2jax_lite.artifacts.export_tf import export_to_tf
 
     with quiet_stderr():
-        report = export_to_tf(artifact, out, model=model, tags=tag)
+        report = export_to_tf(artifact, out, model=model, tags=tag, stablehlo=stablehlo)
     if as_json:
         print_json({"path": report.path, "model": report.model, "changed": report.changed, "kept": report.kept})
     elif not quiet:
         text = f": {report.model} with {len(report.changed)} of its variables changed"
+        if stablehlo:
+            text = ": functions of StableHLO, which TensorFlow runs"
         console.print(styled((out, "bold"), text), highlight=False)

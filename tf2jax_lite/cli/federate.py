@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tf2jax_lite.artifacts.options import FederateOptions
 from tf2jax_lite.support.errors import InputError
-from tf2jax_lite.support.text import printable
 
 from .options import command
 from .shared import Json, MaxInputBytes, Quiet, console, limits, print_json, styled
@@ -31,46 +28,6 @@ def import_from_here(losses: Iterable[str]) -> None:
     """Let losses ``module:function`` be imported from the working directory."""
     if any(":" in loss for loss in losses) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-
-
-class _Bar:
-    """A progress bar, called with each record of the history."""
-
-    def __init__(self, bar: Progress, unit: str, total: int):
-        self._bar, self._unit = bar, unit
-        self._task = bar.add_task("compiling", total=total, rate="")
-
-    def __call__(self, record: dict[str, Any]) -> None:
-        """Show a record's number, losses and accuracies."""
-        self._bar.update(self._task, completed=record[self._unit], description=_numbers(record))
-
-    def rate(self, examples_per_second: float) -> None:
-        """Show the throughput."""
-        self._bar.update(self._task, rate=f"{examples_per_second:,.0f} examples/s")
-
-
-@contextlib.contextmanager
-def progress(unit: str, total: int, show: bool) -> Iterator[_Bar]:
-    """Yield a progress bar."""
-    columns = (
-        TextColumn(unit, markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}", markup=False),
-        TextColumn("{task.fields[rate]}", markup=False),
-    )
-    with Progress(*columns, console=console, disable=not show) as bar:
-        yield _Bar(bar, unit, total)
-
-
-def _numbers(record: dict[str, Any]) -> str:
-    """Return the losses and accuracies of a record as text."""
-    texts = []
-    for name, value in record.items():
-        if name.rsplit("/", 1)[-1] in ("loss", "accuracy", "mae") and isinstance(value, float):
-            texts.append(f"{printable(name)} {value:.4f}")
-    return "  ".join(texts)
 
 
 def _named_values(items: Sequence[str]) -> dict[str, Any]:
@@ -89,6 +46,8 @@ def _named_values(items: Sequence[str]) -> dict[str, Any]:
 
 def finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
     """Print the result of a training."""
+    from tf2jax_lite.learning.recorder import summary_text
+
     history = report.history
     if as_json:
         print_json(
@@ -97,6 +56,9 @@ def finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
                 "files": report.export.files,
                 "from_logits": report.from_logits,
                 "signatures": list(report.signatures),
+                **(
+                    {} if report.trainable is None else {"trainable": report.trainable, "parameters": report.parameters}
+                ),
                 "history": history.records,
             }
         )
@@ -105,8 +67,8 @@ def finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
         text = f": trained by the function {report.signatures[0]!r}, whose predictions are {kind}"
         console.print(styled((out, "bold"), text), highlight=False)
         for name, record in (("before", history.records[0]), ("after", history.records[-1])):
-            if _numbers(record):
-                console.print(f"  {name:6} {_numbers(record)}", highlight=False)
+            if text := summary_text(record):
+                console.print(f"  {name:6} {text}", highlight=False)
         console.print(f"  {out / 'history.jsonl'}, {out / 'history.svg'}", highlight=False)
 
 
@@ -140,6 +102,7 @@ def federate(
     from tf2jax_lite.export.atomic_dir import refuse_existing
     from tf2jax_lite.finetuning import federate_artifact
     from tf2jax_lite.learning.data.client_files import open_clients, read_arrays
+    from tf2jax_lite.learning.recorder import ProgressBar
     from tf2jax_lite.support.extras import require_device
 
     require_device()
@@ -149,6 +112,6 @@ def federate(
         clients = open_clients(data, client_key, split)
         held_out = None if evaluation is None else read_arrays(evaluation)
     given = vars(options) | {"aggregator_options": _named_values(list(options.aggregator_options or ()))}
-    with progress("round", options.rounds, not (quiet or as_json)) as step:
-        report = federate_artifact(artifact, clients, out, eval_examples=held_out, report=step, **given)
+    with ProgressBar("round", options.rounds, console=console, disable=quiet or as_json) as bar:
+        report = federate_artifact(artifact, clients, out, eval_examples=held_out, report=bar.on_record, **given)
     finish(out, report, as_json, quiet)

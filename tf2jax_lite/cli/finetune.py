@@ -12,7 +12,7 @@ import typer
 from tf2jax_lite.artifacts.options import FinetuneOptions
 
 from .config_file import options_text
-from .federate import Artifact, Force, Out, Quiet, finish, import_from_here, progress
+from .federate import Artifact, Force, Out, Quiet, finish, import_from_here
 from .options import command
 from .shared import Json, MaxInputBytes, app, console, limits, print_json, styled
 
@@ -28,7 +28,9 @@ def finetune(
     data: Annotated[
         Path,
         typer.Option(
-            "--data", help="An .npz, or a file or folder of .npz, .tfrecord, .array_record or .parquet shards."
+            "--data",
+            help="A .npz, .csv or .jsonl file; a file or folder of .npz, .tfrecord, .array_record or .parquet shards; "
+            "a folder of images for each class; or hf://datasets/NAME.",
         ),
     ],
     out: Out,
@@ -72,12 +74,13 @@ def finetune(
     """
     import jax
 
+    from tf2jax_lite.artifacts.model import image_shape
     from tf2jax_lite.export.atomic_dir import refuse_existing
     from tf2jax_lite.finetuning import finetune_artifact
     from tf2jax_lite.finetuning.callbacks import Profile
     from tf2jax_lite.finetuning.sharding import join_processes
     from tf2jax_lite.learning.data import open_data
-    from tf2jax_lite.learning.recorder import JsonLines, Recorder, TensorBoard
+    from tf2jax_lite.learning.recorder import JSONLinesReleaseManager, ProgressBar, Recorder, TensorBoardReleaseManager
     from tf2jax_lite.support.extras import require_device
 
     import_from_here([options.loss, *options.output_losses])
@@ -86,22 +89,25 @@ def finetune(
     refuse_existing(out, overwrite=options.overwrite)
     quiet = quiet or (coordinator is not None and jax.process_index() > 0)
     with limits(max_input_bytes=max_input_bytes):
-        examples = open_data(data, workers=data_workers)
-        held_out = None if evaluation is None else open_data(evaluation)
-    makers = ((JsonLines, log_jsonl), (TensorBoard, tensorboard), (Profile, profile))
+        given = {"label": options.label, "image_shape": image_shape(artifact, options.eval_signature)}
+        examples = open_data(data, workers=data_workers, **given)
+        held_out = None if evaluation is None else open_data(evaluation, **given)
+    makers = ((JSONLinesReleaseManager, log_jsonl), (TensorBoardReleaseManager, tensorboard), (Profile, profile))
     first = coordinator is None or jax.process_index() == 0
     watching: list[Recorder] = [make(path) for make, path in makers if path is not None and first]
-    show = not (quiet or as_json)
-    with progress("epoch", options.epochs, show) as update:
-        if show:
-            watching.append(_rates(update.rate))
+    with ProgressBar("epoch", options.epochs, console=console, disable=quiet or as_json) as bar:
+        if not (quiet or as_json):
+            watching.append(_rates(bar.on_rate))
         report = finetune_artifact(
             artifact,
             examples,
             out,
             eval_examples=held_out,
-            report=update,
+            report=bar.on_record,
             callbacks=watching,
+            progress=(lambda line: None)
+            if quiet or as_json
+            else (lambda line: console.print(line, highlight=False, soft_wrap=True)),
             extra={"finetune.toml": options_text(context)},
             **vars(options),
         )

@@ -4,19 +4,18 @@ Entry: `driver.trace_and_evaluate` traces a program with symbolic dimensions and
 Ops get the tracker as their parameter ``bound`` or ``tracker``, and call `row_capacity` and `truncate_rows`.
 
 Read in this order:
-  dim_expr: parse, evaluate and bound the text of symbolic dimensions.
+  dim_expr: evaluate and bound symbolic dimensions; their canonical form.
   bounds: upper and lower bounds of dimensions.
   primitives: truncate, extend and reshape with data-dependent sizes.
   provenance, intervals, row_bounds: bounds of traced values, from the equations that compute them.
   partitions: masks whose counts add up to the array's size.
-  unification: equality assumptions between dimensions, collected across retraces.
+  unification: equality assumptions between dimensions, collected across retraces; sizes that a node accepts.
   tracker: `DynamicShapes`, the dimensions of one trace.
   driver: retracing; then evaluation.
   actual_sizes, evaluator: capacities and run-time sizes; evaluates a jaxpr on padded arrays.
   rules: one evaluation rule per primitive.
   assumptions: results that an assumption may invalidate.
-  fitting_sizes: sizes that a node accepts.
-  size_comparisons, canonical_dims: comparisons of symbolic dimensions; their canonical form.
+  size_comparisons: comparisons of symbolic dimensions.
 
 It has no TensorFlow semantics: must not import `ops`, `lowering` or anything above them.
 """

@@ -43,8 +43,6 @@ class Sizes:
         """Define a variable.
 
         Args:
-          name: of the variable.
-          bound: its upper bound, an int or a dimension of ``others``.
           actual: its value, an int32 scalar.
         """
         self._bounds[name] = bound
@@ -63,11 +61,7 @@ class Sizes:
         return out
 
     def capacity(self, dim: Any) -> Any:
-        """Return the upper bound of a dimension: an int, or a dimension of ``others``.
-
-        Raises:
-          OpError: there is none.
-        """
+        """Return the upper bound of a dimension: an int, or a dimension of ``others``."""
         if not is_data_dependent(dim):
             return dim
         found = sorted(names_in(dim) - self._others.keys())

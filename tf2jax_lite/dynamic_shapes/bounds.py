@@ -110,10 +110,6 @@ def equal_where_large(a: Any, b: Any) -> bool:
     """Return whether two dimensions are equal for all large samples.
 
     They must have the same variables. ``max(n - 2, 0) + 2`` is n, except for n below 2.
-
-    Args:
-      a: a dimension.
-      b: another one.
     """
     found = sorted(names_in(a))
     if not 0 < len(found) <= MAX_SAMPLED_VARIABLES or set(found) != names_in(b):
@@ -134,11 +130,6 @@ def ensure_length(x: Any, axis: int, least: Any) -> Any:
     """Return an array zero-padded to at least ``least`` along an axis.
 
     TensorFlow fails if an index is out of range. JAX fails while tracing if it could be, as in a dynamic dimension.
-
-    Args:
-      x: an array; it is returned as it is if it is known to be long enough.
-      axis: an axis of it.
-      least: an int or a dimension.
     """
     size = x.shape[axis]
     if (isinstance(size, int) and not is_data_dependent(least)) or _reaches(size, least):

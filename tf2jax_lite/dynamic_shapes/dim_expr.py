@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,9 +15,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.export import SymbolicScope, is_symbolic_dim, symbolic_shape
 
 from tf2jax_lite.jaxprs.compat import dim_terms, inconclusive_comparison, max_dim, min_dim
+from tf2jax_lite.values.static import is_symbolic
 from tf2jax_lite.values.symbolic_float import FloatDim
 
 _MAX_ENUMERATED = 1 << 20  # values of a single variable
@@ -130,8 +133,6 @@ def value(dim: Any, given: Mapping[str, Any], functions: Mapping[str, Callable[.
     """Evaluate a dimension for given values: ints, arrays or dimensions.
 
     Args:
-      dim: an int or a dimension.
-      given: the variables' values.
       functions: other definitions of operations, by name: ``floordiv``, ``mod``, ``max``, ``min``.
     """
     if not is_symbolic_dim(dim):
@@ -252,3 +253,94 @@ def constraint_of_shapes(shapes: Sequence[Sequence[Any]]) -> Constraint | None:
                 if limits and sizes and sizes[0] in dims and not any(n.startswith(DYNAMIC) for n in names_in(dim)):
                     return Constraint(limits[0], sizes[0])
     return None
+
+
+_Evaluate = Callable[[Any], Any]
+_Term = tuple[int, tuple[tuple[Any, int], ...]]
+
+
+def _inner_quotient(terms: Sequence[_Term]) -> tuple[Any, int, int] | None:
+    """Return (dividend, divisor, addend) if the terms are a quotient plus addend."""
+    # Otherwise return None.
+    (number, factors), *others = terms
+    if number != 1 or len(factors) != 1 or any(of for _, of in others):
+        return None
+    ((factor, power),) = factors
+    if power != 1 or isinstance(factor, str) or factor[0] != "floordiv":
+        return None
+    _, dividend, divisor = factor
+    if not isinstance(divisor, int) or divisor < 1:
+        return None
+    return dividend, divisor, sum(added for added, _ in others)
+
+
+def _quotient(evaluate: _Evaluate, of_term: Callable[..., Any], dividend: Any, divisor: Any) -> Any:
+    """Return ``dividend // divisor`` in canonical form, for a dividend in that form."""
+    if not isinstance(divisor, int) or divisor < 1 or not is_symbolic_dim(dividend):
+        return dividend // divisor
+    quotient = functools.partial(_quotient, evaluate, of_term)
+    terms = dim_terms(dividend)
+    if terms[0][0] < 0:
+        return -quotient(divisor - 1 - dividend, divisor)
+    whole: Any = 0
+    for number, factors in terms:
+        # Rounded toward zero, so that no term changes its sign; but the rest of a constant is positive.
+        part = int(number / divisor) if factors else number // divisor
+        whole = whole + (of_term(part, factors) if part else 0)
+    rest = dividend - divisor * whole
+    if is_symbolic_dim(whole):
+        return whole + quotient(rest, divisor)
+    common = math.gcd(divisor, *(number for number, factors in terms if factors))
+    if common > 1:
+        parts = [of_term(number // common, factors) for number, factors in terms if number // common]
+        return quotient(sum(parts), divisor // common)
+    if is_symbolic_dim(rest) and (inner := _inner_quotient(dim_terms(rest))):
+        of, by, added = inner
+        return whole + quotient(evaluate(of) + added * by, by * divisor)
+    return whole + rest // divisor
+
+
+@functools.lru_cache(maxsize=4096)
+def canonical_dim(size: Any) -> Any:
+    """Return a dimension in canonical form."""
+    if not is_symbolic_dim(size) or not {"floordiv", "mod"} & operations_in(size):
+        return size
+    given = {name: variable(name, size.scope) for name in names_in(size)}
+
+    def remainder(dividend: Any, divisor: Any) -> Any:
+        if not isinstance(divisor, int) or divisor < 1:
+            return dividend % divisor
+        return dividend - divisor * quotient(dividend, divisor)
+
+    def evaluate(dim: Any) -> Any:
+        return value(dim, given, functions)
+
+    def of_term(times: int, factors: Sequence[tuple[Any, int]]) -> Any:
+        return product(times, factors, given, functions)
+
+    quotient = functools.partial(_quotient, evaluate, of_term)
+    functions = {"floordiv": quotient, "mod": remainder}
+    return evaluate(size)
+
+
+def canonical_array(array: Any) -> Any:
+    """Return an array with its dimensions in canonical form.
+
+    The array is padded by the difference, which is 0: XLA drops the padding once sizes are static.
+    """
+    shape = tuple(map(canonical_dim, array.shape))
+    if shape == array.shape:
+        return array
+    more = [(0, wanted - size, 0) for wanted, size in zip(shape, array.shape, strict=True)]
+    return lax.pad(array, np.zeros((), array.dtype), more)
+
+
+def canonical_result(value: Any) -> Any:
+    """Return an array with its dimensions in canonical form; others unchanged."""
+    if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.extended):
+        return canonical_array(value)
+    if not is_symbolic(value):
+        return value
+    found = np.empty_like(value)
+    found.flat[:] = [canonical_dim(v) if is_symbolic_dim(v) else v for v in value.flat]
+    return found

@@ -61,13 +61,8 @@ def trace_and_evaluate(
 
     Args:
       run: called as ``run(*args, tracker=...)``; see `Trace`.
-      args: its arguments: pytrees of arrays.
       limit: the length to which the function's results of such sizes are padded; None: they are not supported.
-      names: returns the names of the results, for messages.
       single: for inputs, by position in the second of ``args``, the axes of size 1 that are symbolic in the signature.
-
-    Raises:
-      LoweringError: a node does not support a data-dependent dimension.
     """
     leaves, tree = jax.tree.flatten(args)
     traced = [i for i, v in enumerate(leaves) if is_traced(v)]
@@ -124,16 +119,8 @@ def _with_symbols(
     limit: int | None,
     single: Mapping[int, Sequence[int]] | None = None,
 ) -> Any:
-    """Trace a program with symbols, and evaluate the jaxpr.
-
-    Args:
-      run: see `trace_and_evaluate`.
-      leaves: the arguments' arrays.
-      tree: their structure.
-      traced: the indices of those that are traced.
-      limit: see `trace_and_evaluate`.
-      single: for leaves, the axes of size 1 that become a symbol, too: a batch of one must not broadcast.
-    """
+    """Trace a program with symbols, and evaluate the jaxpr."""
+    # single: for leaves, the axes of size 1 that become a symbol, too: a batch of one must not broadcast.
     form: list[Any] = []
     returned: list[Any] = [([], {})]
 
@@ -180,10 +167,8 @@ def variables_of_results(closed: Any) -> set[str]:
 def _trace_until_unified(
     function: Callable[[DynamicShapes], Any], args: list[Any], limit: int | None, scope: Any
 ) -> Any:
-    """Trace again with one more equality whenever sizes meet that may differ.
-
-    Returns None if a dimension has no upper bound.
-    """
+    """Trace again with one more equality whenever sizes meet that may differ."""
+    # Returns None if a dimension has no upper bound.
     equalities = Equalities()
     scope = export.SymbolicScope() if scope is None else scope  # one for all traces, since equalities hold dimensions
     before = 0

@@ -32,7 +32,6 @@ def rule(*names: str, bounded: bool = False) -> Callable[[Rule], Rule]:
     """Register the rule of some primitives.
 
     Args:
-      *names: of the primitives.
       bounded: whether the padding of floating-point results is set to 0, which stops NaN gradients there.
     """
 
@@ -89,13 +88,8 @@ class Evaluator:
         become NaN, integers ``iinfo(dtype).min``, unsigned ones ``.max``.
 
         Args:
-          closed: the jaxpr.
-          args: its arguments.
           indices: for results that leave the program padded, whether they are indices of an op, whose padding is -1 or
             0 already; all other padding becomes 0.
-
-        Raises:
-          OpError: such a result is a bool, or of another dtype without a value that marks it invalid.
         """
         results = self.run(closed, args)
         if indices is not None:

@@ -47,7 +47,6 @@ class _Leaf:
     """A value that formulas have in common.
 
     Attributes:
-      samples: values that stand for all.
       value: one or two traced arrays, which live as long as the leaf's key, since it holds their ids.
       is_certain: whether samples do without the interval of integers, which NaN that was cast may leave.
     """
@@ -89,7 +88,6 @@ class Partitions:
         """Add a mask; yield each set of masks with it that partitions the array.
 
         Args:
-          mask: traced bools.
           dim: the dimension that is the number of true values.
 
         Yields:

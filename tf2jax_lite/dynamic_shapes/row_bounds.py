@@ -51,13 +51,9 @@ def _disjoint_bound(starts: Any, limits: Any) -> Any:
 
 
 def _within(vector: Any, end: int, depth: int) -> tuple[Any, int] | None:
-    """Return v, c with ``vector <= v[1:] + c``; with ``end=0``, ``>= v[:-1] + c``.
-
-    Args:
-      vector: a traced vector.
-      end: 1 for limits of ranges, 0 for their starts.
-      depth: the maximum number of equations to look through.
-    """
+    """Return v, c with ``vector <= v[1:] + c``; with ``end=0``, ``>= v[:-1] + c``."""
+    # end: 1 for limits of ranges, 0 for their starts.
+    # depth: the maximum number of equations to look through.
     name, operands, params = equation_of(vector)
     if name == "slice" and operands[0].ndim == 1 and params["strides"] in (None, (1,)):
         count = operands[0].shape[0]

@@ -50,12 +50,6 @@ def with_deferred_comparisons(run: Callable[[list[str] | None], _T]) -> _T:
 
     Args:
       run: takes a list to which it adds the node of each comparison that it defers, or None to decide them.
-
-    Returns:
-      The result of ``run``.
-
-    Raises:
-      LoweringError: the second trace failed, or the first one without a deferred comparison.
     """
     deferred: list[str] = []
     reasons: list[Exception] = []

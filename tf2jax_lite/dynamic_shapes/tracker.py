@@ -57,11 +57,8 @@ class DynamicShapes:
       expected_bounds: the upper bound of such a variable's dimension that holds for valid inputs, by variable name.
       branch_sizes: for a dimension that a branch returned: the index of the branch, and the size in each
         (lowering/merging/size_variants.py).
-      symbolic_bounds: an upper bound of a dimension in terms of others.
 
     Args:
-      limit: see above.
-      scope: that of the symbolic dimensions of the arguments, if any.
       equalities: the assumptions of earlier traces of the program.
     """
 
@@ -117,12 +114,7 @@ class DynamicShapes:
         return self._size_of(name)
 
     def as_dims(self, value: Any, expected_bound: Any = None) -> np.ndarray:
-        """Return traced integers that become sizes as dimensions.
-
-        Args:
-          value: a traced scalar or vector of integers.
-          expected_bound: see `as_dim`.
-        """
+        """Return traced integers that become sizes as dimensions."""
         if value.shape == ():
             found = [Entry(value, 0)]
         else:
@@ -135,7 +127,6 @@ class DynamicShapes:
         """Return a traced count as a dimension.
 
         Args:
-          count: a traced integer.
           expected_bound: its upper bound for valid inputs. It becomes the capacity where no other bound is known;
             larger counts make the results NaN.
         """
@@ -173,7 +164,6 @@ class DynamicShapes:
         """Return the first ``count`` rows of an array.
 
         Args:
-          rows: an array.
           count: an int32 scalar.
           key: identifies the dimension: calls with one key return the same dimension.
           kept: objects that live as long as the key, since it may hold their ids.
@@ -185,12 +175,7 @@ class DynamicShapes:
         return self._truncated((rows,), count, key, kept, is_sure=is_sure)[0]
 
     def bound_in_terms_of(self, dim: Any, size: Any) -> Any:
-        """Return an upper bound of a number, for variables bounded by ``size``.
-
-        Args:
-          dim: an int, a dimension, or a difference of dimensions.
-          size: a dimension.
-        """
+        """Return an upper bound of a number, for variables bounded by ``size``."""
         (own,) = names_in(size) if is_data_dependent(size) else ("",)
         for _ in range(len(self._capacities)):
             inside = {n for n in names_in(dim) & self._capacities.keys() if own in names_in(self._bound_of(n))}
@@ -384,8 +369,6 @@ class DynamicShapes:
         """Return arrays of one first dimension truncated to their first ``count`` rows.
 
         Args:
-          arrays: padded arrays.
-          count: how many of their rows are valid.
           of: the values that determine the count: an array, and perhaps an int. Equal values give one dimension.
         """
         count = jnp.asarray(count, np.int32)
@@ -414,9 +397,7 @@ def row_capacity(bound: int | DynamicShapes | None, upper_bound: Any, problem: s
     """Return the number of rows to which an op of dynamic shape pads its result.
 
     Args:
-      bound: the op's parameter ``bound``.
       upper_bound: of the number of rows; None if only operands of later nodes tell.
-      problem: text of the error.
 
     Raises:
       UnboundedError: there is no bound.

@@ -13,9 +13,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+import numpy as np
 from jax.export import is_symbolic_dim
 
 from tf2jax_lite.jaxprs.compat import dim_terms
+from tf2jax_lite.values import static
 
 from .bounds import dim_upper_bound, equal_where_large, is_data_dependent
 from .dim_expr import DYNAMIC, factors_in, names_in, numbers_in, value
@@ -76,7 +79,6 @@ class Unifier:
         """Assume two dimensions of a node's operands equal; False if impossible.
 
         Args:
-          shapes: of the operands.
           fitting: returns values of variables for which the node works. Dimensions that differ for one of them need not
             be equal, such as the sizes along the axis of a concatenation.
         """
@@ -155,10 +157,8 @@ class Unifier:
         return True
 
     def _replace_where_large(self, other: Any, dim: Any) -> bool:
-        """Replace a dimension by a shorter one, equal for large enough variables.
-
-        The sizes of a zero and of all but the last of n parts are ``max(n - 1, 0) + 1`` together, so n.
-        """
+        """Replace a dimension by a shorter one, equal for large enough variables."""
+        # The sizes of a zero and of all but the last of n parts are ``max(n - 1, 0) + 1`` together, so n.
         shorter = _length(other) < _length(dim) and is_data_dependent(dim) and SINGLE not in names_in(dim)
         if not shorter or dim in self.equalities.expressions or not equal_where_large(dim, other):
             return False
@@ -166,13 +166,8 @@ class Unifier:
         return True
 
     def _equate(self, dim: Any, other: Any, *, must: bool = False) -> bool:
-        """Equate ``v - 1`` to an older dimension, or bound v if it is unbounded.
-
-        Args:
-          dim: the dimension.
-          other: the other dimension.
-          must: whether nothing but equality works; of two operands one could broadcast.
-        """
+        """Equate ``v - 1`` to an older dimension, or bound v if it is unbounded."""
+        # must: whether nothing but equality works; of two operands one could broadcast.
         name = variable_of(dim)
         if not name or not (must or is_data_dependent(other) or self._is_plausible(name, other)):
             return False
@@ -207,3 +202,53 @@ def _length(dim: Any) -> int:
 
 def _mismatches(pairs: list[tuple[Any, Any]]) -> int:
     return sum(one is not other and one != other and 1 not in (one, other) for one, other in pairs)
+
+
+# Two sizes that are unlikely in a program, with many divisors for reshapes.
+_SIZES = (120, 168)
+_MAX_TRIED = 512
+
+
+def fitting_sizes(
+    run: Callable[[list[Any]], Any], inputs: Sequence[Any], shapes: Sequence[Sequence[Any]]
+) -> Sequence[Mapping[str, int]]:
+    """Return the samples of symbolic variables for which a node accepts its operands.
+
+    Each variable takes two values, and each fixed size of an operand. So an equality that the node needs holds in all
+    returned samples, and one that it does not need fails in some.
+
+    Args:
+      inputs: traced arrays, static arrays with symbolic entries, and other static values.
+      shapes: of the inputs, symbolic entries of static ones included.
+    """
+    sizes = {size for shape in shapes for size in shape}
+    variables = sorted({name for size in sizes for name in names_in(size)})
+    fixed = {size for size in sizes if isinstance(size, int)}
+    # A size of 1 broadcasts, so it tells nothing about equalities; it is a sample only if no other works.
+    for tried in ({*_SIZES, *fixed} - {0, 1}, {*_SIZES, *fixed}):
+        chosen = sorted(tried if len(tried) ** len(variables) <= _MAX_TRIED else _SIZES)
+        # A data-dependent dimension is its variable minus 1.
+        each = [[size + name.startswith(DYNAMIC) for size in chosen] for name in variables]
+        some = itertools.islice(itertools.product(*each), _MAX_TRIED)
+        found = [dict(zip(variables, numbers, strict=True)) for numbers in some]
+        if fitting := [given for given in found if _fits(run, inputs, given)]:
+            return fitting
+    return []
+
+
+def _fits(run: Callable[[list[Any]], Any], inputs: Sequence[Any], sizes: Mapping[str, int]) -> bool:
+    def call(chosen: Mapping[int, Any]) -> None:
+        run([chosen.get(i, v) for i, v in enumerate(given)])
+
+    try:
+        given: list[Any] = list(inputs)
+        structs = {}
+        for i, v in enumerate(inputs):
+            if static.is_symbolic(v):
+                given[i] = np.array([value(dim, sizes) for dim in v.reshape(-1)], np.int32).reshape(v.shape)
+            elif isinstance(v, jax.Array):
+                structs[i] = jax.ShapeDtypeStruct(tuple(value(dim, sizes) for dim in v.shape), v.dtype)
+        jax.eval_shape(call, structs)
+    except Exception:  # any error of the node about its operands' sizes
+        return False
+    return True

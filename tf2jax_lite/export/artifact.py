@@ -17,7 +17,7 @@ from tf2jax_lite.calling.layer_stacks import stacked
 from tf2jax_lite.calling.params import is_trainable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments, map_structure
 from tf2jax_lite.jaxprs.independence import Examples, examples_of_results
-from tf2jax_lite.pipeline.converted_function import AnnotatedFunction, ConvertedFunction
+from tf2jax_lite.pipeline.converted_function import AnnotatedFunction
 from tf2jax_lite.support.errors import ExportError, InputError, LoweringError, Tf2JaxError, UnsupportedError
 from tf2jax_lite.support.export_options import ExportOptions
 from tf2jax_lite.support.extras import require_device
@@ -27,14 +27,15 @@ from tf2jax_lite.support.text import size_text
 
 from . import codegen, interface_json
 from .atomic_dir import new_directory
-from .metadata import FORMAT, FORMAT_VERSION, hashed_files, write_metadata
+from .jax_function import JaxFunction, jax_function
+from .metadata import FORMAT, FORMAT_VERSION, find_stacks, hashed_files, write_metadata
 from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
 from .predictions import prediction_kinds
 from .source_function import from_source, returns_all, run_source
 from .stablehlo_module import serialize
-from .stacks_metadata import find_stacks
 from .stage import InputSpec, Staged, argument_names, stage
 from .symbolic_dims import stage_symbolic, with_offset
+from .weight_only import WeightOnly, check_weights, stored_weights
 
 _SOURCE = "model.py"
 _LISTED = 4  # results whose shapes docstrings say
@@ -64,7 +65,7 @@ class ExportReport:
 
 @takes(ExportOptions)
 def export_functions(
-    functions: Mapping[str, tuple[AnnotatedFunction, Mapping[str, Any]]],
+    functions: Mapping[str, tuple[Any, ...]],
     path: str | Path,
     *,
     shapes: Mapping[str, str] | Sequence[str] | None = None,
@@ -78,11 +79,14 @@ def export_functions(
     progress: Callable[[str], None] = lambda step: None,
     **formats: Any,
 ) -> ExportReport:
-    """Write converted functions as an artifact.
+    """Write functions as an artifact.
 
     Args:
       functions: name to a function and its params, as `tf2jax_lite.convert` and `tf2jax_lite.convert_saved_model`
-        return them. Functions share params of the same name.
+        return them; or, of any JAX function, to ``(fn, params, *example arguments)``, where ``fn(params, *args)``, with
+        ``rng=key`` if it has such an argument, returns the results. Its params are a pytree of arrays, all of which
+        train but integers; sizes None of a ``jax.ShapeDtypeStruct`` are unknown. Functions share params of the same
+        name.
       path: the directory to create; it appears when everything is written.
       shapes: shapes of arguments, by name (of any of the functions) or in order (of each), such as
         ``"b, 224, 224, 3"``; names are symbolic dimensions. Default: each unknown dimension is symbolic.
@@ -107,13 +111,11 @@ def export_functions(
       >>> functions = {"predict": tf2jax.convert(model, tf.TensorSpec([None, 3]))}
       >>> report = tf2jax.export_functions(functions, "OUT", platforms=["cpu"])
     """
-    chosen = ExportOptions(**formats)
-    if chosen.mlir and not stablehlo:
-        raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")
+    chosen = _chosen_formats(formats, stablehlo)
     platforms = _platforms(platforms)
-    check_framework(chosen.framework, scan_layers=chosen.scan_layers)
-    check_random(chosen.random)
+    functions = {name: _with_interface(name, entry, shapes) for name, entry in functions.items()}
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
+    functions, weights = _with_weights(functions, chosen.weights, dtype)
     params, loose = _chosen_params(functions, dtype), dtype is not None
     require_device()
     with new_directory(Path(path), overwrite=chosen.overwrite) as folder:
@@ -130,50 +132,71 @@ def export_functions(
         constants, problems = _write_source(folder / _SOURCE, entries, title, signatures, problems, layout)
         arrays = {**params, **constants}
         described = _params_entries(params, arrays, statistics)
-        module, stacks = {}, {}
+        stacks: dict[str, Any] = {}
         drawn = [name for name, found in entries.items() if len(found.updates) < len(traced[name].updates)]
+        for name in drawn:
+            signatures[name]["random"] = "jax"
         if (chosen.scan_layers or (drawn and chosen.framework == "jax")) and not problems:
             module = run_source((folder / _SOURCE).read_text("utf-8"))
             stacks = _stacks_of_source(module, traced, entries, described) if chosen.scan_layers else {}
+            replaced = traced if chosen.scan_layers else drawn
+            traced |= _traced_source(module, {n: traced[n] for n in replaced}, entries, constants, stacks, signatures)
         held = jax.eval_shape(lambda given: stacked(given, stacks), params) if stacks else params
-        for name in drawn:
-            signatures[name]["random"] = "jax"
-        for name, staged in traced.items():
-            if module and (chosen.scan_layers or name in drawn) and returns_all(staged, entries[name]):
-                staged = from_source(staged, entries[name], module[entries[name].name], constants, stacks)
-                for key in ("variables", "updates"):
-                    signatures[name][key] = [str(v) for v in getattr(staged, key)]
-                signatures[name]["rng"] = staged.rng
-            if stablehlo:
-                progress(f"lower {name} for {', '.join(platforms)}")
-                file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
-                again = functools.partial(stage, converted_function(functions[name][0]), params=params, loose=loose)
-                warnings += _write_stablehlo(
-                    file, name, staged, held, platforms, signatures[name], again, mlir=chosen.mlir
-                )
+        for name, staged in traced.items() if stablehlo else ():
+            progress(f"lower {name} for {', '.join(platforms)}")
+            file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
+            again = functools.partial(stage, converted_function(functions[name][0]), params=params, loose=loose)
+            warnings += _write_stablehlo(file, name, staged, held, platforms, signatures[name], again, mlir=chosen.mlir)
         warnings += [f"no source: {problem}" for problem in problems]
         if problems:
             _check_runnable(signatures, warnings)
         size = size_text(sum(v.nbytes for v in arrays.values()))
         progress(f"write params ({size})")
         placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, folder, shard_bytes=shard_bytes)
-        metadata = {
-            **_format(),
-            "source": None if problems else _SOURCE,
-            "framework": chosen.framework,
-            "signatures": signatures,
-            "params": {name: {**info, "file": placed[name]} for name, info in described.items()},
-            "stacked": stacks,
-            "options": dict(options or {}),
-            "warnings": warnings,
-            "files": hashed_files(folder),
-        }
+        files = {"source": None if problems else _SOURCE, "files": hashed_files(folder)}
+        held_params = {name: {**info, "file": placed[name]} for name, info in described.items()}
+        facts = {"framework": chosen.framework, "signatures": signatures, "params": held_params, "stacked": stacks}
+        metadata = {**_format(), **files, **facts, "options": {**(options or {}), **weights}, "warnings": warnings}
         if chosen.checkpoint:
             progress(f"write checkpoint ({size})")
             write_checkpoint(arrays, folder / "checkpoint")
         sizes = write_metadata(folder, metadata)
     count = sum(int(np.prod(np.shape(v), dtype=np.int64)) for v in params.values())
     return ExportReport(str(path), sizes, list(functions), count, warnings)
+
+
+def _with_interface(name: str, entry: tuple[Any, ...], shapes: Any) -> tuple[Any, Mapping[str, Any]]:
+    """Return a function and its params; a JAX function with its interface."""
+    fn, params, *args = entry
+    return jax_function(name, fn, params, args, shapes) if args else (fn, params)
+
+
+def _chosen_formats(formats: Mapping[str, Any], stablehlo: bool) -> ExportOptions:
+    """Return the options of an artifact's forms, which go together."""
+    chosen = ExportOptions(**formats)
+    if chosen.mlir and not stablehlo:
+        raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")
+    check_framework(chosen.framework, scan_layers=chosen.scan_layers)
+    check_random(chosen.random)
+    check_weights(chosen.weights)
+    return chosen
+
+
+def _with_weights(
+    functions: Mapping[str, tuple[Any, Mapping[str, Any]]], kind: str | None, dtype: Any
+) -> tuple[dict[str, tuple[Any, Mapping[str, Any]]], dict[str, Any]]:
+    """Return functions of weights in fewer bits, and a record of them."""
+    if kind is None:
+        return dict(functions), {}
+    if dtype is not None:
+        raise InputError("weights= keeps the dtype of computations, which dtype= changes. Give one of them.")
+    whole = _merged(functions)
+    params, dtypes, errors = stored_weights(whole, kind)
+    found = {}
+    for name, (fn, own) in functions.items():
+        small = WeightOnly(converted_function(fn), {n: d for n, d in dtypes.items() if n in own}, kind, fn.training)
+        found[name] = small, {n: v for n, v in params.items() if n in small.variables}
+    return found, {"weights": {"kind": kind, "errors": errors}}
 
 
 def _identifiers(functions: Iterable[str]) -> dict[str, str]:
@@ -220,10 +243,8 @@ def _functions_of_source(
     framework: str,
     warnings: list[str],
 ) -> tuple[dict[str, codegen.Entry], dict[str, dict[str, Any]], list[str]]:
-    """Return functions of the source, their metadata, and why there is no source.
-
-    Warnings of restricted sizes are added to ``warnings``.
-    """
+    """Return functions of the source, their metadata, and why there is no source."""
+    # Warnings of restricted sizes are added to ``warnings``.
     entries, signatures, problems = {}, {}, []
     for name, staged in traced.items():
         fn = functions[name][0]
@@ -253,6 +274,25 @@ def _stacks_of_source(
     if "stack_layers" in module and all(returns_all(traced[name], found) for name, found in entries.items()):
         return find_stacks(module["stack_layers"], described)
     return {}
+
+
+def _traced_source(
+    module: Mapping[str, Any],
+    traced: Mapping[str, Staged],
+    entries: Mapping[str, codegen.Entry],
+    constants: Mapping[str, Any],
+    stacks: Any,
+    signatures: Mapping[str, dict[str, Any]],
+) -> dict[str, Staged]:
+    """Return and record traces of the source's functions that return all results."""
+    found = {}
+    for name, staged in traced.items():
+        if returns_all(staged, entries[name]):
+            found[name] = from_source(staged, entries[name], module[entries[name].name], constants, stacks)
+            for key in ("variables", "updates"):
+                signatures[name][key] = [str(v) for v in getattr(found[name], key)]
+            signatures[name]["rng"] = found[name].rng
+    return found
 
 
 _LEFT_OUT = "{} is left out: {}. --signature names the functions to convert, all of which then have to."
@@ -285,11 +325,7 @@ def _traced(
 
 
 def check_framework(framework: str, *, scan_layers: bool = False) -> None:
-    """Check the framework of source.
-
-    Raises:
-      InputError: it is unknown, or does not support ``scan_layers``.
-    """
+    """Check the framework of source."""
     if framework not in _FRAMEWORKS:
         raise InputError(f"framework is one of {', '.join(_FRAMEWORKS)}, not {framework!r}")
     if framework == "nnx" and scan_layers:
@@ -297,11 +333,7 @@ def check_framework(framework: str, *, scan_layers: bool = False) -> None:
 
 
 def check_random(random: str) -> None:
-    """Check how random numbers are drawn.
-
-    Raises:
-      InputError: it is unknown.
-    """
+    """Check how random numbers are drawn."""
     if random not in _RANDOM:
         raise InputError(f"random is one of {', '.join(_RANDOM)}, not {random!r}")
 
@@ -317,10 +349,8 @@ def _write_stablehlo(
     *,
     mlir: bool,
 ) -> list[str]:
-    """Write a function's StableHLO, record the file; return warnings.
-
-    If JAX has to know that a size is larger than 1, ``again`` traces with an offset for it.
-    """
+    """Write a function's StableHLO, record the file; return warnings."""
+    # If JAX has to know that a size is larger than 1, ``again`` traces with an offset for it.
     while True:
         try:
             module, problem, exported = serialize(staged, params, platforms)
@@ -352,11 +382,8 @@ def _write_source(
     problems: list[str],
     layout: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
-    """Write the source module unless there are problems, and record functions.
-
-    Returns:
-      The constants that the source reads from params, and the problems, which are empty if it was written.
-    """
+    """Write the source module unless there are problems, and record functions."""
+    # Returns the constants that the source reads from params, and the problems, which are empty if it was written.
     if problems:
         return {}, problems
     title = title or "A model converted from TensorFlow."
@@ -421,14 +448,19 @@ def _platforms(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def converted_function(fn: AnnotatedFunction) -> ConvertedFunction:
-    """Return the `ConvertedFunction` behind a converted function.
+def converted_function(fn: AnnotatedFunction | JaxFunction | WeightOnly) -> Any:
+    """Return the `ConvertedFunction` of a converted function, or one like it.
 
     Raises:
       InputError: the function is no such function.
     """
+    if isinstance(fn, JaxFunction | WeightOnly):
+        return fn
     if not isinstance(fn, AnnotatedFunction):
-        raise InputError(f"expected a function as tf2jax_lite.convert returns it, got {type(fn).__name__}")
+        raise InputError(
+            f"expected a function as tf2jax_lite.convert returns it, got {type(fn).__name__}. Of another JAX function, "
+            "give example arguments: (fn, params, *args)."
+        )
     return fn.converted
 
 
@@ -457,19 +489,10 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
     return (value if isinstance(value, StoredArray) else np.asarray(value)).astype(dtype)
 
 
-def entry(
-    name: str, converted: ConvertedFunction, staged: Staged, function: str, *, framework: str = "jax"
-) -> codegen.Entry:
+def entry(name: str, converted: Any, staged: Staged, function: str, *, framework: str = "jax") -> codegen.Entry:
     """Return a traced function as an entry of a source module.
 
     It has the arguments of the original.
-
-    Args:
-      name: TensorFlow's name for it.
-      converted: the function.
-      staged: the trace of it.
-      function: its name in the source.
-      framework: of the source.
     """
     interface = converted.interface
     names = codegen.Names(taken={"nnx", "rngs", "self"} if framework == "nnx" else set())
@@ -497,7 +520,7 @@ def entry(
         rng=staged.rng,
         structure=map_structure(lambda x: codegen.Result(x.index) if isinstance(x, OutputRef) else x, staged.outputs),
         updates=updates,
-        doc=_doc(name, staged, inputs, framework),
+        doc=_doc("JAX" if isinstance(converted, JaxFunction) else "TensorFlow", name, staged, inputs, framework),
         statistics=codegen.moving_statistics(block, variables, updates),
         key_doc=_KEY_DOC[framework],
     )
@@ -509,9 +532,9 @@ _KEY_DOC = {
 }
 
 
-def _doc(name: str, staged: Staged, inputs: Sequence[str], framework: str) -> list[str]:
+def _doc(kind: str, name: str, staged: Staged, inputs: Sequence[str], framework: str) -> list[str]:
     params = "  params: nested dicts of arrays by scope, as load_params returns them."
-    lines = [f"TensorFlow function {name!r}.", "", "Args:", *([params] if framework == "jax" else [])]
+    lines = [f"{kind} function {name!r}.", "", "Args:", *([params] if framework == "jax" else [])]
     for given, spec in zip(inputs, staged.inputs, strict=True):
         shape = ", ".join(map(str, spec.shape))
         lines.append(f"  {given}: {spec.dtype.name}[{shape}].")
@@ -549,7 +572,7 @@ def is_independent(staged: Staged, facts: Any) -> bool:
     return all(tag in (None, each) for tag in found) and all(tag is None for tag in added)
 
 
-def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:
+def _signature(converted: Any, staged: Staged) -> dict[str, Any]:
     interface = converted.interface
     inputs, outputs = array_entries(staged)
     return {

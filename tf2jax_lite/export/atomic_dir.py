@@ -36,11 +36,7 @@ def new_directory(path: Path, *, overwrite: bool) -> Iterator[Path]:
     """Yield a directory to fill; it is renamed to ``path`` at the end.
 
     Args:
-      path: the final name.
       overwrite: replace an existing artifact. Anything else is never replaced.
-
-    Raises:
-      ExportError: ``path`` exists and must not be replaced, or it cannot be written.
     """
     path = Path(os.path.abspath(path))
     with contextlib.suppress(OSError):  # a parent that is missing or unreadable
@@ -70,14 +66,10 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> _Identity | None:
     """Check before hours of work that its result can be written.
 
     Args:
-      path: the path of the result.
       overwrite: whether an existing artifact may be replaced.
 
     Returns:
       The identity of the artifact that is there; None if there is none.
-
-    Raises:
-      ExportError: ``path`` exists and must not be replaced, or it cannot be written.
     """
     path = Path(path)
     try:
@@ -99,10 +91,8 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> _Identity | None:
 
 
 def _foreign_files(folder: Path) -> list[str] | None:
-    """Return the files that an artifact did not write; None if it is no artifact.
-
-    A directory of artifacts is one, too.
-    """
+    """Return the files that an artifact did not write; None if it is no artifact."""
+    # A directory of artifacts is one, too.
     from .metadata import FAMILY, FAMILY_MEMBERS, FORMAT  # which imports this module
 
     try:
@@ -131,11 +121,7 @@ def _foreign_files(folder: Path) -> list[str] | None:
 
 
 def _check_parent(path: Path) -> None:
-    """Check the closest existing parent of a path.
-
-    Raises:
-      ExportError: it is not a directory, or not writable.
-    """
+    """Check the closest existing parent of a path."""
     folder = next(f for f in Path(os.path.abspath(path)).parents if f.exists() or f.is_symlink())
     if not folder.is_dir():
         raise ExportError(f"cannot write {path}: {folder} is not a directory")
@@ -144,12 +130,10 @@ def _check_parent(path: Path) -> None:
 
 
 def _private_directory(path: Path) -> tuple[Path, int]:
-    """Make a private directory beside a path; return it and its open lock.
-
-    In it, ``new`` is to be filled.
-
-    The lock lasts as long as the process, which tells `_remove_stale` whether it is running.
-    """
+    """Make a private directory beside a path; return it and its open lock."""
+    # In it, ``new`` is to be filled.
+    #
+    # The lock lasts as long as the process, which tells `_remove_stale` whether it is running.
     while True:
         private = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
         lock = _locked(private)
@@ -165,10 +149,8 @@ def _private_directory(path: Path) -> tuple[Path, int]:
 
 
 def _locked(private: Path) -> int | None:
-    """Return a private directory's lock; None if another process has it.
-
-    None as well if another process removed the directory.
-    """
+    """Return a private directory's lock; None if another process has it."""
+    # None as well if another process removed the directory.
     try:
         lock = os.open(private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -184,10 +166,8 @@ def _locked(private: Path) -> int | None:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove the private directories of killed processes beside a path.
-
-    An artifact that one of them was about to replace gets its name back.
-    """
+    """Remove the private directories of killed processes beside a path."""
+    # An artifact that one of them was about to replace gets its name back.
     for entry in list(os.scandir(path.parent)):
         match = _PRIVATE.fullmatch(entry.name)
         if not match or match[1] != path.name or (lock := _locked(Path(entry.path))) is None:
@@ -216,13 +196,8 @@ def _finish(work: Path) -> None:
 
 
 def _place(folder: Path, path: Path) -> None:
-    """Rename a directory to a name that does not exist.
-
-    A rename replaces an empty directory. This one is claimed before, which fails if anything has the name.
-
-    Raises:
-      ExportError: it exists.
-    """
+    """Rename a directory to a name that does not exist."""
+    # A rename replaces an empty directory. This one is claimed before, which fails if anything has the name.
     try:
         path.mkdir()
     except FileExistsError:
@@ -236,11 +211,7 @@ def _place(folder: Path, path: Path) -> None:
 
 
 def _replace(private: Path, path: Path, replaced: _Identity) -> None:
-    """Rename the new directory to that of an artifact, if that one is still the same.
-
-    Raises:
-      ExportError: it is another one, or got files of the user.
-    """
+    """Rename the new directory to that of an artifact, if that one is still the same."""
     old = private / _OLD
     os.rename(path, old)
     found = old.lstat()
@@ -270,14 +241,6 @@ def write_file(path: Path, content: bytes, *, overwrite: bool = True) -> None:
 
     A link stays, and its target is written. Pipes, devices and open files of the process (``/dev/stdout``) are written
     directly.
-
-    Args:
-      path: the file.
-      content: its content.
-      overwrite: replace a file that exists.
-
-    Raises:
-      ExportError: it cannot be written, or exists.
     """
     path = Path(os.path.abspath(path))
     try:

@@ -21,16 +21,11 @@ def write_family(
     """Write artifacts into subdirectories, all of them or none.
 
     Args:
-      path: the directory to create; it is not an artifact itself.
       members: name of a subdirectory to a function that writes an artifact there.
       extra: further files of the directory: name to content.
-      overwrite: replace an existing artifact or directory of artifacts.
 
     Returns:
       A report: ``files`` has ``folder/file`` for those of members; other values are the first member's.
-
-    Raises:
-      ExportError: ``path`` cannot be written, or a member cannot.
     """
     files: dict[str, int] = {}
     reports = []

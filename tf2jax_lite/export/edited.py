@@ -36,6 +36,7 @@ def update_artifact(
     path: str | Path,
     params: Mapping[str, Any] | None = None,
     *,
+    out: str | Path | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> ExportReport:
     """Write an artifact again after its ``model.py`` was edited.
@@ -47,10 +48,8 @@ def update_artifact(
       path: the artifact, which is replaced when everything is written. Its source runs: only for source that you trust.
       params: new params, nested or by name; those left out keep their values. Default: those of the artifact's files,
         which may have been replaced.
+      out: a new directory for the result; ``path`` is then unchanged.
       progress: called with the name of each step as it begins.
-
-    Raises:
-      ExportError: the artifact has no source, it cannot be imported, or a function fails.
     """
     folder = Path(path)
     with reading(str(folder), ExportError):
@@ -87,7 +86,7 @@ def update_artifact(
             signatures[name]["differentiable"] = not problem
             warnings += [f"{name}: {problem}"] if problem else []
     unused = {info["file"] for info in metadata["params"].values()} | modules.keys()
-    with new_directory(folder, overwrite=True) as work:
+    with new_directory(folder if out is None else Path(out), overwrite=out is None) as work:
         for name in metadata["files"].keys() - unused:
             if not name.endswith(".mlir"):  # the text of the StableHLO before
                 shutil.copyfile(artifact_file(folder, metadata, name), work / name)
@@ -104,7 +103,7 @@ def update_artifact(
         }
         sizes = write_metadata(work, changed)
     count = sum(value.size for name, value in arrays.items() if not changed["params"][name]["constant"])
-    return ExportReport(str(path), sizes, list(signatures), count, warnings)
+    return ExportReport(str(out or path), sizes, list(signatures), count, warnings)
 
 
 def _arrays(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,11 +169,7 @@ def _staged(
 
 
 def _collect(interface: Interface, structure: Any, results: Any, flat: dict[int, Any]) -> None:
-    """Add the results that stand where the structure has references, by number.
-
-    Raises:
-      ExportError: the results have another structure.
-    """
+    """Add the results that stand where the structure has references, by number."""
     if isinstance(structure, OutputRef):
         flat[structure.index] = results
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,8 @@ from . import program_cache
 from .hub import local_artifact
 from .load import load
 from .loaded_function import LoadedFunction
-from .metadata import checked_hashes
+from .metadata import checked_hashes, read_metadata, read_stacks
 from .reader import call_with_arrays, fitting_arrays, module_file, read_params, read_signature
-from .stacks_metadata import read_stacks
 
 
 def run_artifact(
@@ -34,26 +33,20 @@ def run_artifact(
     backend: str = "stablehlo",
     seed: int = 0,
     cache: bool = True,
+    adapt: Callable[[dict[str, Any]], dict[str, Any]] = lambda params: params,
 ) -> Any:
     """Run a function of an artifact, with an earlier run's program if there is one.
 
     Compiled programs of StableHLO are kept in the user's cache directory, see `program_cache`.
 
     Args:
-      path: the artifact, as for `load`.
       arrays: by name, in dtypes that `fitting_arrays` accepts.
-      signature: as for `load`.
-      backend: as for `load`.
       seed: of the key, for functions that draw random numbers.
       cache: whether to read and store compiled programs.
+      adapt: called with the params; it returns those to run with.
 
     Returns:
       The results, without updated params.
-
-    Raises:
-      ExportError: the artifact is damaged, has no such function or backend, or XLA cannot compile or run it.
-      InputError: the arrays do not fit, or JAX cannot use its platform.
-      LimitError: it needs more memory than available.
     """
     require_device()
     folder = local_artifact(path)
@@ -69,18 +62,19 @@ def run_artifact(
                 if found is not None:
                     compiled, taken = found
                     fitting = fitting_arrays(interface, taken, arrays)
-                    with _errors_of_xla():
+                    with errors_of_xla():
                         check_memory(compiled)
-                    params = stacked(read_params(folder, metadata), read_stacks(metadata))
+                    params = stacked(adapt(read_params(folder, metadata)), read_stacks(metadata))
             if found is not None:
-                with _errors_of_xla():
+                with errors_of_xla():
                     return jax.block_until_ready(compiled(params, fitting, _key(seed, entry["rng"])))
-    fn, params = load(folder, signature, backend=backend, verify_hashes=key is None)
+    fn, params = load(folder, signature, backend=backend, verify_hashes=key is None, stack_layers=False)
+    params = stacked(adapt(params), read_stacks(read_metadata(folder)))
     fitting = fitting_arrays(fn.interface, fn.taken, arrays)
     rng = _key(seed, fn.needs_key)
     try:
-        with _errors_of_xla():
-            compiled = _compiled(fn, params, fitting, rng)
+        with errors_of_xla():
+            compiled = compile_function(fn, params, fitting, rng)
             if key is not None:
                 program_cache.write_program(key, compiled, fn.taken)
             return jax.block_until_ready(compiled(dict(params), fitting, rng))
@@ -93,29 +87,9 @@ def _key(seed: int, needed: bool) -> Any:
     return jax.random.key(seed) if needed else None
 
 
-def run_compiled(fn: LoadedFunction, params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:
-    """Compile a loaded function and run it, if the memory suffices.
+def compile_function(fn: LoadedFunction, params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any) -> Any:
+    """Return the compiled function if the memory suffices, which XLA does not check."""
 
-    XLA's CPU client ends the process if an allocation fails; the sizes are known after compilation.
-
-    Args:
-      fn: a result of `load`.
-      params: its params.
-      arrays: by name, see `call_with_arrays`.
-      rng: a key, for functions that draw random numbers.
-
-    Returns:
-      The results, without updated params.
-
-    Raises:
-      LimitError: it needs more memory than available.
-      ExportError: XLA cannot compile or run it.
-    """
-    with _errors_of_xla():
-        return jax.block_until_ready(_compiled(fn, params, arrays, rng)(dict(params), dict(arrays), rng))
-
-
-def _compiled(fn: LoadedFunction, params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any) -> Any:
     def results(params: Any, arrays: Any, rng: Any) -> Any:
         return call_with_arrays(fn, params, arrays, rng)[0]
 
@@ -128,7 +102,13 @@ def _compiled(fn: LoadedFunction, params: Mapping[str, Any], arrays: Mapping[str
 
 
 @contextlib.contextmanager
-def _errors_of_xla() -> Iterator[None]:
+def errors_of_xla() -> Iterator[None]:
+    """Raise errors of XLA as ours.
+
+    Raises:
+      LimitError: the memory does not suffice.
+      ExportError: XLA cannot compile or run it.
+    """
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -142,9 +122,6 @@ def check_memory(compiled: Any) -> None:
 
     Args:
       compiled: the result of ``jax.jit(f).lower(...).compile()``.
-
-    Raises:
-      LimitError: it allocates more.
     """
     sizes = compiled.memory_analysis()
     if sizes is not None:

@@ -90,11 +90,6 @@ def local_artifact(path: str | Path) -> Path:
     Args:
       path: a directory, which is returned, or ``hf://organization/name``, with ``@revision`` for a branch, tag or
         commit. Its files are kept in the hub's cache, and downloaded again only if they have changed.
-
-    Raises:
-      InputError: it begins with ``hf:`` and is no such address.
-      ExportError: the download failed.
-      MissingLibraryError: huggingface_hub is not installed.
     """
     text = str(path)
     if not text.startswith("hf:"):
@@ -119,13 +114,7 @@ def _first_line(error: Exception) -> str:
 
 
 def model_card(metadata: Mapping[str, Any], repo: str, *, license: str | None = None) -> str:
-    """Return the README of an artifact's repository on the hub.
-
-    Args:
-      metadata: the result of `read_metadata`.
-      repo: the repository's name.
-      license: see `push_to_hub`.
-    """
+    """Return the README of an artifact's repository on the hub."""
     params = [info for info in metadata["params"].values() if not info.get("constant")]
     count = sum(int(np.prod(info["shape"], dtype=np.int64)) for info in params)
     size = sum(int(info["bytes"]) for info in metadata["files"].values())

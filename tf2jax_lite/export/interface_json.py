@@ -61,11 +61,7 @@ def encode(item: Any) -> Any:
 
 
 def decode_interface(data: Any) -> Interface:
-    """Return the interface that JSON data describes.
-
-    Raises:
-      ExportError: the data is damaged.
-    """
+    """Return the interface that JSON data describes."""
     try:
         parameters = [
             inspect.Parameter(_text(p["name"]), _KINDS[p["kind"]], default=p.get("default", inspect.Parameter.empty))

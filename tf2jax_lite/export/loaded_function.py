@@ -17,15 +17,11 @@ class LoadedFunction:
     """A function as `load` returns it: ``fn(params, *args, rng=key, **kwargs)``.
 
     Attributes:
-      call: the function itself.
-      interface: its arguments and results.
       needs_key: whether it draws random numbers, and takes ``rng``.
       taken: dtypes in which its StableHLO takes the arrays; None where it takes those of the interface.
       kinds: the kinds of its results (`prediction_kinds`), in their structure; None if they are not recorded.
       independent: whether each result belongs to one example.
       training: of a Keras model's function, facts that its training needs.
-      moving_statistics: names of the params that are moving statistics.
-      doc: its docstring.
     """
 
     call: Callable[..., Any]

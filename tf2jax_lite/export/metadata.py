@@ -5,13 +5,14 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401  (numpy then knows bfloat16 and the others by name)
 import numpy as np
 
+from tf2jax_lite.calling.layer_stacks import names_of
+from tf2jax_lite.calling.params import flatten_params, nest_params
 from tf2jax_lite.support.errors import ExportError
 from tf2jax_lite.support.limits import read_json
 
@@ -44,11 +45,7 @@ _OUTPUTS = {"outputs": [{"dtype": str, "shape": list}]}
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:
-    """Read and check an artifact's metadata.
-
-    Raises:
-      ExportError: it is missing, damaged, of a newer format, or names files outside the directory.
-    """
+    """Read and check an artifact's metadata."""
     file = folder / METADATA
     if not file.exists():
         raise ExportError(f"{folder} is not an artifact: it has no {METADATA}")
@@ -134,14 +131,6 @@ def artifact_file(folder: Path, metadata: Mapping[str, Any], name: Any) -> Path:
     """Return the path of a listed file of an artifact.
 
     All that is read of an artifact, except for `METADATA`, goes through here.
-
-    Args:
-      folder: the artifact.
-      metadata: the result of `read_metadata`.
-      name: the file's name.
-
-    Raises:
-      ExportError: the metadata do not list the file, so that nothing vouches for its contents; or it is missing.
     """
     if not isinstance(name, str) or name not in metadata["files"]:
         raise ExportError(
@@ -161,11 +150,7 @@ def _inside(folder: Path, name: Any) -> Path:
 
 
 def check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
-    """Compare an artifact's files with the hashes in its metadata.
-
-    Raises:
-      ExportError: one differs, or is missing.
-    """
+    """Compare an artifact's files with the hashes in its metadata."""
     for name, info in metadata["files"].items():
         if sha256(artifact_file(folder, metadata, name)) != info["sha256"]:
             if name == metadata.get("source"):
@@ -178,11 +163,7 @@ def check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def checked_hashes(folder: Path, metadata: Mapping[str, Any]) -> Iterator[None]:
-    """Compare an artifact's files with their hashes while the block runs.
-
-    Raises:
-      ExportError: a file is damaged, whatever else the block raises because of that.
-    """
+    """Compare an artifact's files with their hashes while the block runs."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         checked = pool.submit(check_hashes, folder, metadata)
         try:
@@ -195,9 +176,6 @@ def named_signature(metadata: Mapping[str, Any], wanted: str | None) -> tuple[st
     """Return the name and the entry of a signature.
 
     Without a name, it is the only signature, or ``serving_default``.
-
-    Raises:
-      ExportError: there is none of that name.
     """
     found = metadata["signatures"]
     if wanted is None:
@@ -205,3 +183,36 @@ def named_signature(metadata: Mapping[str, Any], wanted: str | None) -> tuple[st
     if wanted not in found:
         raise ExportError(f"no signature {wanted!r}; there are {', '.join(sorted(found))}")
     return wanted, found[wanted]
+
+
+_FLAGS = ("trainable", "constant", "moving_statistic")
+
+
+def find_stacks(stack_layers: Callable[[Any], Any], params: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the params that a generated module stacks.
+
+    Returns:
+      Stacks; none if they would hold params of which only some are trainable, constant, or moving statistics.
+    """
+    names = list(params)
+    numbers = flatten_params(stack_layers(nest_params({name: np.int32(i) for i, name in enumerate(names)})))
+    listed = np.array(names, object)  # NumPy's own strings drop NUL characters at the end
+    found = {str(k): listed[np.asarray(v)].tolist() for k, v in numbers.items() if np.ndim(v)}
+    for key, layers in found.items():
+        if any(params[name][flag] != params[key][flag] for name in names_of(layers) for flag in _FLAGS):
+            return {}
+    return found
+
+
+def read_stacks(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stacks that an artifact's functions take."""
+    found, params = metadata.get("stacked", {}), metadata["params"]
+    try:
+        for key, layers in found.items():
+            names = names_of(layers)
+            shapes = {tuple(params[name]["shape"]) for name in names}
+            if len(shapes) > 1 or names[0] != key or np.size(layers) != len(names) or len(set(names)) < len(names):
+                raise ValueError(f"those of {key!r} do not fit")
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ExportError(f"the metadata of stacked params cannot be read: {type(error).__name__}: {error}") from error
+    return found

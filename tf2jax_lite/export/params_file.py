@@ -47,15 +47,7 @@ def write_tensors(tensors: Mapping[str, Any], folder: Path, *, shard_bytes: int 
     """Write arrays to ``params.safetensors``, or to shards of ``shard_bytes``.
 
     Args:
-      tensors: name to array.
-      folder: the directory.
       shard_bytes: maximum size of a file; a larger tensor gets a file of its own.
-
-    Returns:
-      The file of each name.
-
-    Raises:
-      ExportError: the format does not support an array's dtype.
     """
     shards: list[list[str]] = [[]]
     size = 0
@@ -109,11 +101,7 @@ def _itemsize(value: Any) -> int:
 
 
 def _stored_type(value: Any) -> tuple[str, list[int]]:
-    """Return the format's name for a dtype, and the shape in the file.
-
-    Raises:
-      ExportError: the format has no such dtype.
-    """
+    """Return the format's name for a dtype, and the shape in the file."""
     dtype, shape = np.dtype(value.dtype), list(np.shape(value))
     if dtype.name in _COMPLEX:
         dtype, shape = np.dtype(_COMPLEX[dtype.name]), [*shape, 2]
@@ -123,11 +111,7 @@ def _stored_type(value: Any) -> tuple[str, list[int]]:
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """Read all arrays of a file.
-
-    Raises:
-      ExportError: the file is damaged.
-    """
+    """Read all arrays of a file."""
     try:
         with safetensors.safe_open(str(path), "np") as file:
             kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  (it is not a mapping)
@@ -150,11 +134,7 @@ def as_complex(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def require_orbax() -> Any:
-    """Return the module ``orbax.checkpoint``.
-
-    Raises:
-      MissingLibraryError: it is not installed.
-    """
+    """Return the module ``orbax.checkpoint``."""
     try:
         return importlib.import_module("orbax.checkpoint")
     except ImportError:
@@ -162,12 +142,7 @@ def require_orbax() -> Any:
 
 
 def write_checkpoint(params: Mapping[str, Any], path: Path) -> None:
-    """Write params as a flat dict.
-
-    Raises:
-      ExportError: Orbax cannot write them.
-      MissingLibraryError: Orbax is not installed.
-    """
+    """Write params as a flat dict."""
     orbax = require_orbax()
     try:
         with orbax.StandardCheckpointer() as checkpointer:

@@ -21,9 +21,6 @@ def to_plain(array: np.ndarray) -> tuple[np.ndarray, str | None]:
     Returns:
       ``(array, None)`` in C order and little-endian; or, for a dtype that cannot be stored, uint8 with the bytes of an
       element as the last axis, and the dtype's name for `from_plain`.
-
-    Raises:
-      ValueError: the dtype is not supported.
     """
     shape = np.shape(array)  # NumPy's ascontiguousarray makes scalars one-dimensional
     array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(shape)
@@ -38,10 +35,6 @@ def from_plain(array: np.ndarray, name: str | None) -> np.ndarray:
 
     Args:
       array: uint8 (..., bytes of an element), or any array if ``name`` is None.
-      name: the dtype's name from `to_plain`.
-
-    Raises:
-      ValueError: there is no such dtype, or the number of bytes is wrong.
     """
     if name is None:
         return array

@@ -53,11 +53,9 @@ def _user_directory(variable: str, default: str) -> Path:
 
 
 def _secret(folder: Path) -> bytes | None:
-    """Return the key of MACs; None if there is none that only the user can read.
-
-    The first call makes it. It is ``key`` in ``$XDG_STATE_HOME/tf2jax-lite`` or ``~/.local/state/tf2jax-lite``, never
-    in the cache.
-    """
+    """Return the key of MACs; None if there is none that only the user can read."""
+    # The first call makes it. It is ``key`` in ``$XDG_STATE_HOME/tf2jax-lite`` or ``~/.local/state/tf2jax-lite``, never
+    # in the cache.
     state = _user_directory("XDG_STATE_HOME", "~/.local/state")
     if not state.is_absolute() or state.resolve().is_relative_to(folder.parent.resolve()):
         return None
@@ -89,8 +87,6 @@ def program_key(metadata: Mapping[str, Any], signature: str, shapes: Mapping[str
 
     Args:
       metadata: the artifact's, as `read_metadata` returns it; the caller compares its hashes with the files.
-      signature: the function's name.
-      shapes: of the arrays, by name.
     """
     device = jax.devices()[0]
     parts = {
@@ -143,13 +139,7 @@ def read_program(key: str) -> tuple[Any, Any] | None:
 
 
 def write_program(key: str, compiled: Any, more: Any) -> None:
-    """Store a compiled program, with a picklable value; do nothing where that fails.
-
-    Args:
-      key: a result of `program_key`.
-      compiled: the ``jax.stages.Compiled``.
-      more: the value.
-    """
+    """Store a compiled program, with a picklable value; do nothing where that fails."""
     folder = directory()
     if folder is None:
         return
@@ -184,12 +174,7 @@ def _is_private(path: Path) -> bool:
 
 
 def _read_private(file: Path, others: int = stat.S_IWGRP | stat.S_IWOTH) -> bytes | None:
-    """Return the content of a regular file of the user; None of any other file.
-
-    Args:
-      file: the file.
-      others: rights that it must not have.
-    """
+    """Return the content of a regular file of the user; None of any other file."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -39,10 +39,9 @@ from .dimension_syntax import MULTIPLE
 from .hub import local_artifact
 from .interface_json import decode, decode_interface
 from .loaded_function import LoadedFunction
-from .metadata import artifact_file, checked_hashes, named_signature, read_metadata
+from .metadata import artifact_file, checked_hashes, named_signature, read_metadata, read_stacks
 from .params_file import as_complex, read_tensors
 from .predictions import LOGITS, PROBABILITIES, UNKNOWN
-from .stacks_metadata import read_stacks
 
 _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 
@@ -112,15 +111,7 @@ def _kinds(entry: Mapping[str, Any], interface: Interface) -> Any:
 
 
 def read_params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Read an artifact's params, and its large constants.
-
-    Args:
-      folder: the artifact.
-      metadata: the result of `read_metadata`.
-
-    Raises:
-      ExportError: a file is missing or damaged, or contradicts the metadata.
-    """
+    """Read an artifact's params, and its large constants."""
     files: dict[str, dict[str, np.ndarray]] = {}
     params: dict[str, Any] = {}
     for name, info in metadata["params"].items():
@@ -139,11 +130,7 @@ def read_params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def module_file(folder: Path, metadata: Mapping[str, Any], name: str) -> Path:
-    """Return the file with a function's StableHLO.
-
-    Raises:
-      ExportError: there is none.
-    """
+    """Return the file with a function's StableHLO."""
     file = metadata["signatures"][name].get("stablehlo")
     if file is None:
         raise ExportError(f"{folder} has no StableHLO for {name!r}; load it with backend='source'")
@@ -216,11 +203,7 @@ def _bound(
 def _complete(
     params: Mapping[str, Any], variables: Sequence[str], stacks: Stacks, interface: Interface
 ) -> Mapping[str, Any]:
-    """Return params as the function of an artifact takes them.
-
-    Raises:
-      MissingParamError: some are missing.
-    """
+    """Return params as the function of an artifact takes them."""
     given = stacked(params, stacks) if stacks else params
     missing = [v for v in variables if v not in given]
     if missing:
@@ -312,11 +295,7 @@ def _from_source(
 
 
 def import_source(path: Path) -> Any:
-    """Import an artifact's ``model.py``, whose code runs.
-
-    Raises:
-      ExportError: that fails.
-    """
+    """Import an artifact's ``model.py``, whose code runs."""
     spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -352,9 +331,6 @@ def call_with_arrays(
     """Call a loaded function with arrays by name.
 
     Leaves of a nested argument are named ``inputs/ids``. If the function takes one array, it may have any name.
-
-    Raises:
-      InputError: an array is missing, or there is one too many.
     """
     args, kwargs = _placed(fn.interface, arrays, lambda name, spec, array: array)
     key = {"rng": rng} if fn.needs_key else {}
@@ -368,9 +344,6 @@ def fitting_arrays(
 
     The result is an argument of `call_with_arrays`. Integers may become other integers that hold their values, and
     floats other floats; integers may become floats, and real numbers complex.
-
-    Raises:
-      InputError: an array is missing, there is one too many, or one would have other values.
     """
     fitting: dict[str, np.ndarray] = {}
 
@@ -416,11 +389,7 @@ def _placed(
 
 
 def flat_results(results: Any) -> dict[str, Any]:
-    """Return results by name: ``output_0``, or paths such as ``scores/0``.
-
-    Raises:
-      InputError: two have the same name.
-    """
+    """Return results by name: ``output_0``, or paths such as ``scores/0``."""
     if not isinstance(results, Mapping):
         several = results if isinstance(results, (list, tuple)) else [results]
         results = {f"output_{i}": value for i, value in enumerate(several)}

@@ -17,11 +17,7 @@ from .stage import Staged
 
 
 def run_source(text: str) -> dict[str, Any]:
-    """Return the names that a module defines.
-
-    Args:
-      text: the module, as `codegen.write_module` returned it.
-    """
+    """Return the names that a module defines."""
     module: dict[str, Any] = {}
     exec(compile(text, "model.py", "exec"), module)  # our own text, in which names of the model are string literals
     return module
@@ -39,11 +35,7 @@ def from_source(
     """Return a traced function that runs its source on stacked params of equal layers.
 
     Args:
-      staged: the function, which returns all of its results (`returns_all`).
-      entry: its entry in the source.
-      written: the source's function.
       constants: the module's large constants by name.
-      stacks: params that are stacked; see `find_stacks`.
     """
     keys = {name: key for key, layers in stacks.items() for name in names_of(layers)}
     names = list(dict.fromkeys(keys.get(name, name) for name in staged.variables))

@@ -30,9 +30,6 @@ def serialize(
 
     Returns:
       The module, the reason for which it has no VJP (None if it has one), and the function as JAX exported it.
-
-    Raises:
-      ExportError: something cannot be lowered for one of the platforms.
     """
 
     def function(variables: list[Any], inputs: list[Any], key: list[Any]) -> Any:
@@ -65,11 +62,7 @@ def _problem(text: str, cause: Exception) -> ExportError:
 
 
 def _check_sizes(staged: Staged, exported: jax.export.Exported, variables: list[Any], key: list[Any]) -> None:
-    """Call the function, without computing, with another size for each symbol.
-
-    Raises:
-      ExportError: it does not accept them.
-    """
+    """Call the function, without computing, with another size for each symbol."""
     names = dict.fromkeys(name for spec in staged.inputs for size in spec.shape for name in dimension_names(str(size)))
     for least in _SIZES:
         sizes = {name: least + i for i, name in enumerate(names)}

@@ -6,6 +6,7 @@ Shapes are fixed or symbolic.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -225,13 +226,19 @@ def stage(
 
 
 def _arrays(specs: Sequence[InputSpec], constraints: Sequence[Constraint]) -> list[jax.ShapeDtypeStruct]:
-    scope = jax.export.SymbolicScope([str(constraint) for constraint in constraints])
+    scope = _scope(tuple(map(str, constraints)))
     inputs = []
     for spec in specs:
         dims = ", ".join(str(d) for d in spec.shape)
         shape = jax.export.symbolic_shape(dims, scope=scope) if dims else ()
         inputs.append(jax.ShapeDtypeStruct(shape, static.canonical(spec.dtype)))
     return inputs
+
+
+@functools.cache
+def _scope(constraints: tuple[str, ...]) -> jax.export.SymbolicScope:
+    """Return one scope for equal constraints, so that sizes are comparable."""
+    return jax.export.SymbolicScope(constraints)
 
 
 def _staged(

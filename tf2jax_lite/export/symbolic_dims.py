@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tf2jax_lite.dynamic_shapes.dim_expr import Constraint, linear_terms
-from tf2jax_lite.lowering.interpreter.diagnostics import SYMBOLIC_SHAPES
+from tf2jax_lite.dynamic_shapes.dim_expr import Constraint, factors_in, linear_terms
+from tf2jax_lite.jaxprs.compat import inconclusive_comparison
 from tf2jax_lite.pipeline.converted_function import ConvertedFunction
 from tf2jax_lite.support.errors import ExportError, LoweringError
 
@@ -42,9 +41,6 @@ def stage_symbolic(
       4. All other dimensions are multiples of 2, 4, ..., as an encoder and a decoder of images need.
       5. Some dimensions equal the batch (a square matrix).
     After the second attempt, dimensions of different arguments that need not be equal become different symbols.
-
-    Raises:
-      Tf2JaxError: all attempts failed.
     """
     loose = dtype is not None
     specs = input_specs(converted, shapes, dtype)
@@ -68,13 +64,6 @@ def with_offset(specs: Sequence[InputSpec], constraint: Constraint | None) -> li
     """Return arguments of which one size is larger, as an error asks for.
 
     Row splits have at least two elements, so that there is a row: ``d1`` becomes ``d1+1``.
-
-    Args:
-      specs: the arguments.
-      constraint: the one that the error asks for.
-
-    Returns:
-      The arguments; None if the error asks for something else.
     """
     difference = 0 if constraint is None else constraint.larger - constraint.smaller
     left = linear_terms(difference)
@@ -110,11 +99,8 @@ def _with_one_batch(together: list[InputSpec], given: Mapping[str, str], run: _R
 
 
 def _separate_dims(specs: list[InputSpec], given: Mapping[str, str], run: _Run) -> Staged | list[InputSpec]:
-    """Trace with separate dimensions, except for those that errors tell about.
-
-    Returns:
-      The traced function, or the arguments with which it fails for other reasons.
-    """
+    """Trace with separate dimensions, except for those that errors tell about."""
+    # Returns the traced function, or the arguments with which it fails for other reasons.
     try:
         return run(specs)
     except (LoweringError, ExportError) as error:
@@ -190,20 +176,11 @@ def _with_equal_sizes(
     fixed: Sequence[str] = (),
     guessed: int = sys.maxsize,
 ) -> Staged | list[InputSpec]:
-    """Equate dimensions that an error names, while traces fail at another node.
-
-    Args:
-      specs: arguments.
-      free: names of dimensions that may be equal; the first of equal ones is kept.
-      failed: the error for ``specs``.
-      run: traces for arguments.
-      fixed: those of the names, at their start, that must stay.
-      guessed: if an error names at most so many dimensions, any of them may be equal; otherwise only those on one axis
-        of the shapes in the error.
-
-    Returns:
-      The traced function for the arguments with equal dimensions, or the arguments with which it fails otherwise.
-    """
+    """Equate dimensions that an error names, while traces fail at another node."""
+    # guessed: if an error names at most so many dimensions, any of them may be equal; otherwise only those on one axis
+    #   of the shapes in the error.
+    # Returns the traced function for the arguments with equal dimensions, or the arguments with which it fails
+    # otherwise.
     names = list(free)
     while named := _named(failed, names):
         equalities = _equalities(failed, named, guess=len(named) <= guessed)
@@ -226,18 +203,11 @@ def _with_equal_sizes(
 
 
 def _solutions(error: Exception, names: Sequence[str], known: Sequence[str]) -> list[dict[str, str]]:
-    """Return dimensions as sums of others that make the shapes in an error equal.
-
-    The candidates are for one axis, for two, and so on. ``(d1 - 1, 5)`` and ``(b, 5)`` make ``d1`` equal to ``b+1``:
-    row splits beside a batch.
-
-    Args:
-      error: the error.
-      names: the dimensions that may be replaced.
-      known: all symbolic dimensions.
-    """
-    axes: list[list[Any]] = [
-        [size for part in axis if any(size := linear(part) or {}) and size.keys() <= {"", *known}]
+    """Return dimensions as sums of others that make the shapes in an error equal."""
+    # The candidates are for one axis, for two, and so on. ``(d1 - 1, 5)`` and ``(b, 5)`` make ``d1`` equal to ``b+1``:
+    # row splits beside a batch.
+    axes = [
+        [size for dim in axis if any(size := linear_terms(dim) or {}) and size.keys() <= {"", *known}]
         for axis in _axes(error)
     ]
     equations = [[(axis[0], size) for size in axis[1:]] for axis in axes if len(axis) > 1]
@@ -268,25 +238,23 @@ def _solved(equations: Sequence[tuple[Linear, Linear]], names: Sequence[str]) ->
 
 
 def _equalities(error: Exception, named: Sequence[str], *, guess: bool) -> list[list[set[str]]]:
-    """Return candidate partitions of an error's names, fewest equalities first.
-
-    With ``guess``: each pair. Then the names on one axis of the shapes in the error (aligned at the last axis), the
-    names on all axes, and with ``guess`` all names.
-    """
-    axes = [{*axis} & {*named} for axis in _axes(error)]
+    """Return candidate partitions of an error's names, fewest equalities first."""
+    # The names on one axis of the shapes in the error (aligned at the last axis), the names on all axes, and with
+    # ``guess`` all names. Each pair comes before with ``guess``, else last: axes meet that are not aligned.
+    axes = [{*_dims(axis)} & {*named} for axis in _axes(error)]
     axes = [axis for axis in axes if len(axis) > 1]
-    candidates = [[{*pair}] for pair in itertools.combinations(named, 2)] if guess else []
-    candidates += [*([axis] for axis in axes), _disjoint(axes)]
-    if guess and len(named) > 1:
-        candidates.append([{*named}])
+    pairs = [[{*pair}] for pair in itertools.combinations(named, 2)]
+    candidates = [*([axis] for axis in axes), _disjoint(axes)]
+    candidates = [*pairs, *candidates, [{*named}]] if guess else [*candidates, *pairs]
     return [sets for i, sets in enumerate(candidates) if sets and sets not in candidates[:i]]
 
 
-def _axes(error: Exception) -> list[list[str]]:
+def _axes(error: Exception) -> list[list[Any]]:
     """Return the sizes on each axis of the shapes in an error, from the last axis."""
-    shapes = [[part.strip() for part in inner.split(",")] for inner in re.findall(r"\(([^()]*)\)", _text(error))]
-    backwards = [[part for part in reversed(shape) if part] for shape in shapes]
-    return [list(dict.fromkeys(filter(None, axis))) for axis in itertools.zip_longest(*backwards)]
+    backwards = [list(reversed(shape)) for shape in _shapes(error)]
+    return [
+        list(dict.fromkeys(size for size in axis if size is not None)) for axis in itertools.zip_longest(*backwards)
+    ]
 
 
 def _disjoint(sets: Sequence[set[str]]) -> list[set[str]]:
@@ -299,17 +267,22 @@ def _disjoint(sets: Sequence[set[str]]) -> list[set[str]]:
 
 
 def _named(error: Exception, names: Sequence[str]) -> list[str]:
-    """Return the names, of some, that occur in an error."""
-    return [name for name in dict.fromkeys(re.findall(r"\b[a-z][a-z0-9_]*\b", _text(error))) if name in names]
+    """Return the names, of some, that occur in the shapes of an error."""
+    return [name for name in _dims(size for shape in _shapes(error) for size in shape) if name in names]
 
 
-def _text(error: BaseException | None) -> str:
-    """Return the texts of an error of ours and of those that caused it."""
-    texts: list[str] = []
-    while isinstance(error, (LoweringError, ExportError)):
-        texts += [str(error).replace(SYMBOLIC_SHAPES, ""), *getattr(error, "__notes__", ())]
+def _dims(sizes: Iterable[Any]) -> list[str]:
+    return list(dict.fromkeys(name for size in sizes for name in factors_in(size) if isinstance(name, str)))
+
+
+def _shapes(error: BaseException | None) -> list[Sequence[Any]]:
+    """Return the shapes in an error of ours and in those that caused it."""
+    shapes: list[Sequence[Any]] = []
+    while error is not None:
+        met = inconclusive_comparison(error)
+        shapes += getattr(error, "shapes", ()) if met is None else [met[:1], met[1:]]
         error = error.__cause__
-    return "\n".join(texts)
+    return shapes
 
 
 def _failed_node(error: BaseException) -> Any:

@@ -15,10 +15,9 @@ from tf2jax_lite.support.errors import ExportError
 
 from .artifact import ExportReport
 from .atomic_dir import new_directory
-from .metadata import artifact_file, check_hashes, hashed_files, read_metadata, write_metadata
+from .metadata import artifact_file, check_hashes, hashed_files, read_metadata, read_stacks, write_metadata
 from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
 from .reader import read_params
-from .stacks_metadata import read_stacks
 
 
 def write_trained(
@@ -42,11 +41,6 @@ def write_trained(
         for 64-bit params are allowed. Params left out, and those that did not change, keep their values.
       training: recorded in the metadata as ``options["training"]``, a list with one entry per training.
       extra: further files: name to content, or to a function that writes the file at a given path.
-      overwrite: replace an existing artifact.
-      shard_bytes: maximum size of a params file.
-
-    Raises:
-      ExportError: the artifact is damaged, has no such param, a value does not fit, or ``path`` cannot be written.
     """
     folder = Path(source)
     metadata = read_metadata(folder)

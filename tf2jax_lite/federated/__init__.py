@@ -46,7 +46,7 @@ from tf2jax_lite.federated.compose import (
     build_broadcast_process,
     compose_learning_process,
 )
-from tf2jax_lite.learning.checkpoints import Checkpoint, CheckpointFile, Checkpoints, CheckpointStore
+from tf2jax_lite.learning.checkpoints import Checkpoint, CheckpointFile, CheckpointStore
 from tf2jax_lite.learning.data import (
     EXAMPLE_MASK_KEY,
     AvailabilitySampler,
@@ -193,7 +193,6 @@ __all__ = [
     "Checkpoint",
     "CheckpointFile",
     "CheckpointStore",
-    "Checkpoints",
     "ClientDataset",
     "ClientPreprocessor",
     "ClientResult",

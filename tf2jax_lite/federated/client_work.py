@@ -82,7 +82,7 @@ class ClientWork:
       client_init: ``(state, message, key, client_input) -> carry``. ``key`` is the client's, ``client_input``
         the algorithm's input for this client (or None).
       client_step: ``(state, message, carry, batch) -> carry``. For a batch of padding alone the runner
-        drops the result.
+        drops the result. If ``has_step_results``, ``-> (carry, result)``.
       client_final: ``(state, message, carry) -> ClientResult``.
       advance: ``(state) -> state``, once a round.
       pads_batches: whether a short batch may be padded, or ``(batch) -> whether``, for a dict of shapes (n, ...); False
@@ -91,6 +91,7 @@ class ClientWork:
         Examples that fill the last batch from a further epoch are then ignored, as in FedJAX.
       drops_fill: whether those examples are left out altogether, and the last batch is short: where a result is a sum
         or a mean over the client's examples. In training step by step they take part, as in FedJAX.
+      has_step_results: whether steps have results of their own, as those of `for_each_client`.
       weights_of: ``(update) -> difference of weights``, for updates that have other parts.
     """
 
@@ -102,7 +103,13 @@ class ClientWork:
     pads_batches: bool | Callable[[Mapping[str, Any]], bool] = True
     counts_examples: bool = False
     drops_fill: bool = False
+    has_step_results: bool = False
     weights_of: Callable[[PyTree], PyTree] = lambda update: update
+
+    def step(self, state: PyTree, message: PyTree, carry: PyTree, batch: Mapping[str, Any]) -> tuple[PyTree, PyTree]:
+        """Return the carry after a step, and the step's result; ``()`` if it has none."""
+        found = self.client_step(state, message, carry, batch)
+        return found if self.has_step_results else (found, ())
 
     def next(
         self, state: PyTree, message: PyTree, batches: Iterable[Mapping[str, Any]], key: Any, client_input: Any = None

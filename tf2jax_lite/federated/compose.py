@@ -740,12 +740,13 @@ def split_diagnostics(
     It takes apart the outputs of `with_diagnostics`. ``shares`` are factors of the weights; see `Cohort.shares`.
     """
     found = sorted(result.outputs.items())
+    diagnostics = [{**output["diagnostics"]} for _, output in found]
     if shares is not None:
-        for i, output in found:
-            output["diagnostics"]["update_weight"] *= shares[i]
+        for (i, _), own in zip(found, diagnostics, strict=True):
+            own["update_weight"] = own["update_weight"] * shares[i]
     outputs = {i: output["output"] for i, output in found if jax.tree.leaves(output["output"])}
-    diagnostics = by_name((cohort.name(i), output["diagnostics"]) for i, output in found)
-    return diagnostics, result._replace(outputs=outputs)
+    named = by_name((cohort.name(i), own) for (i, _), own in zip(found, diagnostics, strict=True))
+    return named, result._replace(outputs=outputs)
 
 
 def by_name(entries: Iterable[tuple[Hashable, PyTree]]) -> dict[Hashable, PyTree]:

@@ -5,10 +5,11 @@ Entries: `finetune_artifact` and `federate_artifact` for artifacts, `finetune` a
 Read in this order:
   central_training: epochs as rounds of a learning process, and batches.
   steps: the jitted training step; sharding, precision, remat and exports change how it computes.
-  adapters, callbacks: low-rank adapters; functions called while a training runs, the best epoch.
+  heads, adapters: new last layers; low-rank adapters.
+  callbacks: functions called while a training runs, the best epoch.
 
-Must not import TensorFlow, the converter (`pipeline`, `frontend`, `lowering`) or `cli`; `artifacts` and `federated` on
-first use only.
+Must not import TensorFlow, the converter (`frontend`, `lowering`) or `cli`; `artifacts` and `federated` on first use
+only.
 """
 
 import importlib
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from tf2jax_lite.learning.data import RowData, StreamedData, open_data
     from tf2jax_lite.learning.recorder import History
 
-    from .adapters import merge_adapters
+    from .adapters import Adapters, load_adapters, merge_adapters
     from .callbacks import Callback
     from .central_training import finetune
+    from .heads import replace_head
 
 # Modules of the names: those of `artifacts` import modules of this package.
 _MODULES = {
+    "Adapters": "finetuning.adapters",
     "Callback": "finetuning.callbacks",
     "History": "learning.recorder",
     "RowData": "learning.data",
@@ -36,11 +39,14 @@ _MODULES = {
     "federate_artifact": "artifacts.federate",
     "finetune": "finetuning.central_training",
     "finetune_artifact": "artifacts.finetune",
+    "load_adapters": "finetuning.adapters",
     "merge_adapters": "finetuning.adapters",
     "open_data": "learning.data",
+    "replace_head": "finetuning.heads",
 }
 
 __all__ = [
+    "Adapters",
     "Callback",
     "History",
     "RowData",
@@ -50,8 +56,10 @@ __all__ = [
     "federate_artifact",
     "finetune",
     "finetune_artifact",
+    "load_adapters",
     "merge_adapters",
     "open_data",
+    "replace_head",
 ]
 
 

@@ -21,7 +21,7 @@ import optax
 
 from tf2jax_lite.calling.integers import check_integers
 from tf2jax_lite.finetuning.callbacks import Callback, FirstBatch, Monitor
-from tf2jax_lite.learning.checkpoints import Checkpoint, CheckpointStore, open_checkpoints
+from tf2jax_lite.learning.checkpoints import Checkpoint, CheckpointFile
 from tf2jax_lite.learning.checks import check_seed
 from tf2jax_lite.learning.data import Batch, Examples, TrainingData, as_training_data
 from tf2jax_lite.learning.loop import run_rounds
@@ -114,7 +114,7 @@ def finetune(
     known |= {"keep_best": watch.metric} if given.keep_best and watch is not None else {}
     checkpoints = None
     if given.checkpoint_dir is not None:
-        checkpoints = open_checkpoints(given.checkpoint_dir, known, placement is not None)
+        checkpoints = CheckpointFile(given.checkpoint_dir, known, background=placement is not None)
     training = _Training(
         model, optimizer, data, held_out, epochs, given, start, placement, checkpoints, watch, report, callbacks
     )
@@ -150,7 +150,7 @@ class _Training:
         given: TrainingOptions,
         start: ModelWeights,
         placement: Placement | None,
-        checkpoints: CheckpointStore | None,
+        checkpoints: CheckpointFile | None,
         watch: Monitor | None,
         report: Report,
         callbacks: Sequence[Recorder],

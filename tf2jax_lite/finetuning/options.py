@@ -11,7 +11,7 @@ from typing import Any
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.support.options import Options, option
 
-_DEVICES, _ADAPTERS = "Devices and memory", "Adapters"
+_DEVICES, _ADAPTERS, _HEAD = "Devices and memory", "Adapters", "A new last layer"
 _OPTIMIZATION, _WATCHING = "Optimization", "Metrics and records"
 PRECISIONS = ("float32", "bf16")
 
@@ -89,6 +89,30 @@ class TrainingOptions(StepOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadOptions(Options):
+    """A new last layer, which trains; see `finetuning.heads`.
+
+    Without other options of what trains, it trains alone, in evaluation mode.
+    """
+
+    classes: int | None = option(
+        None,
+        "Train a new last layer for so many classes; runs the artifact's Python code.",
+        least=1,
+        identity="given",
+        panel=_HEAD,
+    )
+    head: str | None = option(
+        None,
+        "Scope of the params of the new layer, such as top/dense; the last layer by default.",
+        identity="given",
+        flag="--replace",
+        metavar="SCOPE",
+        panel=_HEAD,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class AdapterOptions(Options):
     """Low-rank adapters W + alpha / rank * A B, which train in place of the params."""
 
@@ -100,6 +124,13 @@ class AdapterOptions(Options):
     )
     lora_targets: str = option(
         "kernel$", "Params that get adapters.", identity="given", metavar="REGEX", panel=_ADAPTERS
+    )
+    train_fully: Sequence[str] = option(
+        (),
+        "Params that train beside adapters; without adapters, those that train alone. Repeat for several.",
+        identity="given",
+        metavar="REGEX",
+        panel=_ADAPTERS,
     )
 
     def __post_init__(self) -> None:

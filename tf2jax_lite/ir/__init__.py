@@ -2,10 +2,9 @@
 
 Read `graph` first: `Graph`, `Function`, `Node`, `TensorRef`; this package exports their names. Then:
 
-- `op_kinds`: the ops that call functions (calls, If, Case, While).
 - `verify`: `check_calls` raises on recursion and on calls nested too deeply or expanded too often.
 - `liveness`: the nodes that outputs and effects need.
-- `traversal`: producers behind Identity nodes, constants, topological order, called functions.
+- `traversal`: producers behind Identity nodes, constants, topological order, called functions, kinds of calls.
 - `build`: Const and _Undefined nodes, rewired inputs, libraries of new functions.
 - `providers`: protocols of compilers and evaluators that the pipeline injects into the lowering.
 

@@ -32,9 +32,6 @@ from .graph import (
 class FunctionLibrary:
     """New functions of a graph, under names that the graph does not use.
 
-    Args:
-      taken: names in use.
-
     Attributes:
       functions: the functions added so far, by name.
     """
@@ -59,8 +56,6 @@ class Signature:
 
     Attributes:
       inputs: a term for each input, see `SIGNATURES`.
-      outputs: the same for outputs.
-      attributes: names of attributes that the terms do not have.
       defaults: values of attributes that a caller may leave out.
     """
 
@@ -93,11 +88,7 @@ class Signature:
         return self.types.union(self.attributes, filter(None, lengths))
 
     def output_dtypes(self, op: str, attrs: Mapping[str, Any], given: Sequence[DType] | None) -> tuple[DType, ...]:
-        """Return the types of outputs, from attributes or as given.
-
-        Raises:
-          TypeError: they are no types, or stated twice or not at all.
-        """
+        """Return the types of outputs, from attributes or as given."""
         for name in self.types:
             if not isinstance(attrs[name], (np.dtype, OpaqueType)):
                 raise TypeError(f"attribute {name} of {op} is a type, got {attrs[name]!r}")
@@ -178,19 +169,12 @@ def node(
     """Return a node of an op in `SIGNATURES`.
 
     Args:
-      op: its op.
       *inputs: a tensor for each input argument; a sequence for a list.
-      name: its name.
       control: names of nodes that run before it.
       dtypes: the types of its outputs, where no attributes state them.
-      location: see `Node`.
-      stateful: see `Node`.
       like: a node that it replaces, whose name, control edges, location and statefulness it has. Recorded shapes stay
         where the types of the outputs do.
       **attrs: its attributes; annotations (``_...``) may be among them.
-
-    Raises:
-      TypeError: inputs, attributes or types are not those of the op.
     """
     signature = SIGNATURES[op]
     given = {**signature.defaults, **attrs}
@@ -234,7 +218,6 @@ def constant(name: str, value: Any, control: tuple[str, ...] = ()) -> Node:
     """Return a Const node.
 
     Args:
-      name: its name.
       value: a NumPy array or scalar; its dtype is the node's.
       control: names of nodes that run before it.
     """

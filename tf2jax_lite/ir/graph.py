@@ -91,14 +91,11 @@ class Node:
 
     Attributes:
       name: unique within its function.
-      op: TensorFlow op name.
-      inputs: data inputs, flat.
       groups: for each OpDef input argument the number of tensors it holds, or None for a single tensor.
       control: names of nodes that must have run before.
       attrs: attributes as Python values, OpDef defaults filled in.
       implied: names of attributes that the inputs already determine (input types, list lengths).
       input_types: for each OpDef input argument the type attribute that its tensors share, or "".
-      output_dtypes: dtypes of the outputs, flat.
       output_shapes: recorded shapes of the outputs, or None where TensorFlow recorded none.
       location: Python source line that made the node, if recorded.
       stateful: whether TensorFlow runs it in a function although nothing uses its results.
@@ -185,9 +182,6 @@ def node_from_spec(spec: NodeSpec, name: str, inputs: tuple[TensorRef, ...], con
     """Return a node with a shared spec, without the cost of `Node`'s own constructor.
 
     Args:
-      spec: its op, attributes and dtypes.
-      name: its name.
-      inputs: its data inputs.
       control: names of nodes that must have run before.
     """
     node = _new(Node)

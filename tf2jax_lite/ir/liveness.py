@@ -40,13 +40,7 @@ def live_nodes(
 def needed_nodes(
     function: ir.Function, effects: Collection[str], outputs: Iterable[ir.TensorRef]
 ) -> tuple[ir.Node, ...]:
-    """Return nodes that outputs need, and nodes with effects that are kept.
-
-    Args:
-      function: the function.
-      effects: names of its nodes that have a side effect.
-      outputs: the outputs that are wanted.
-    """
+    """Return nodes that outputs need, and nodes with effects that are kept."""
     kept = [node.name for node in live_nodes(function, effects) if node.name in effects]
     return _needed([*(ref.node for ref in outputs), *kept], function)
 

@@ -20,7 +20,6 @@ class InputSpec:
     """An input of a node to compile.
 
     Attributes:
-      shape: its shape.
       static: whether its value is known in every call of this trace.
       value: its value if it is known in this call; that of a concrete JAX array is, outside ``jit``.
     """
@@ -35,7 +34,6 @@ class CompiledNode:
     """A compiled node.
 
     Attributes:
-      module: the StableHLO module as text.
       arguments: positions of the node's inputs that are the module's arguments; the others are constants in it.
     """
 
@@ -51,11 +49,7 @@ class NodeCompiler(Protocol):
         ...
 
     def compile(self, node: Node, inputs: Sequence[InputSpec]) -> CompiledNode:
-        """Compile a node for inputs of these shapes.
-
-        Raises:
-          UnsupportedError: the compiler rejects the node.
-        """
+        """Compile a node for inputs of these shapes."""
         ...
 
 
@@ -70,15 +64,9 @@ class NodeEvaluator(Protocol):
         """Evaluate a node.
 
         Args:
-          op: an op that `accepts` returns True for.
           inputs: NumPy arrays, strings as object arrays of bytes; a list for each argument that is a list.
-          attrs: the node's attributes.
 
         Returns:
           NumPy arrays, a list for each result that is a list.
-
-        Raises:
-          OpError: TensorFlow rejects the values.
-          LimitError: the results could take more than ``config.max_constant_bytes``.
         """
         ...

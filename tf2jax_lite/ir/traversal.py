@@ -22,13 +22,7 @@ _BACK_EDGES = frozenset({"NextIteration", "RefNextIteration"})
 
 
 def skip(ref: TensorRef, nodes: Mapping[str, Node], ops: Collection[str] = IDENTITY) -> TensorRef:
-    """Return the tensor that a chain of nodes forwards as ``ref``.
-
-    Args:
-      ref: the tensor at the end of the chain.
-      nodes: the function's nodes by name.
-      ops: ops that forward their first input.
-    """
+    """Return the tensor that a chain of nodes forwards as ``ref``."""
     while (node := nodes.get(ref.node)) is not None and node.op in ops:
         ref = node.inputs[0]
     return ref
@@ -46,18 +40,8 @@ def constant_value(ref: TensorRef, nodes: Mapping[str, Node], through: Collectio
     return value if isinstance(value, np.ndarray) else None
 
 
-def constant_scalar(ref: TensorRef, nodes: Mapping[str, Node]) -> int | None:
-    """Return a constant integer or bool scalar's value; None for any other tensor."""
-    value = constant_value(ref, nodes)
-    return int(value) if value is not None and value.shape == () and value.dtype.kind in "biu" else None
-
-
 class Nodes:
-    """The nodes of a function, as `tf2jax_lite.support.patterns.match` reads a graph.
-
-    Args:
-      function: the function.
-    """
+    """The nodes of a function, as `tf2jax_lite.support.patterns.match` reads a graph."""
 
     def __init__(self, function: Function):
         self.by_name: Mapping[str, Node] = {node.name: node for node in function.nodes}
@@ -92,11 +76,7 @@ def topological_order(function: str, nodes: Iterable[Node]) -> tuple[Node, ...]:
     """Return nodes after those that they wait for; ties keep the given order.
 
     Args:
-      function: the function's name, for messages.
       nodes: its nodes. Edges from NextIteration to Merge do not count.
-
-    Raises:
-      InvalidModelError: the nodes form a cycle.
     """
     by_name = {node.name: node for node in nodes}
     ordered: list[Node] = []
@@ -151,3 +131,9 @@ def called_functions(graph: Graph) -> set[str]:
             found |= names
             pending += [graph.functions[name] for name in names]
     return found
+
+
+CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+IFS = frozenset({"If", "StatelessIf", "XlaIf", "_If"})
+CASES = frozenset({"Case", "StatelessCase"})
+WHILES = frozenset({"While", "StatelessWhile", "XlaWhile", "_While"})

@@ -15,13 +15,7 @@ def check_calls(graph: ir.Graph, *, everything: bool = False) -> None:
     """Raise an error if the calls of a graph's functions make it impossible to trace.
 
     Args:
-      graph: the graph.
       everything: also check functions that the main function does not reach.
-
-    Raises:
-      InvalidModelError: a function calls itself, directly or through others.
-      LimitError: calls are nested deeper than `MAX_CALL_DEPTH`, or the graph has more nodes than ``config.max_nodes``
-        when calls are expanded.
     """
     callees: dict[str, list[str]] = {}
     sizes: dict[str, int] = {}

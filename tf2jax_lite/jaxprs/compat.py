@@ -108,10 +108,8 @@ _MAX_TRACES = 32
 
 
 def _outermost(tracer: Any) -> Any:
-    """Return the enclosing trace's tracer of which an inner one is a constant.
-
-    Otherwise return the tracer itself.
-    """
+    """Return the enclosing trace's tracer of which an inner one is a constant."""
+    # Otherwise return the tracer itself.
     for _ in range(_MAX_TRACES):
         frame, variable = getattr(getattr(tracer, "_trace", None), "frame", None), getattr(tracer, "val", None)
         outer = getattr(frame, "constvar_to_val", {}).get(variable) if isinstance(variable, Var) else None
@@ -243,12 +241,7 @@ def bind(eqn: Any, *args: Any, primitive: Primitive | None = None) -> list[Any]:
     """Evaluate an equation, or under a trace emit it.
 
     Args:
-      eqn: an equation of a jaxpr.
-      *args: a value for each of its operands.
       primitive: the primitive to bind with the equation's parameters; the equation's own by default.
-
-    Returns:
-      The list of its results.
     """
     found = eqn.primitive.get_bind_params(eqn.params)
     functions, params = found if isinstance(found, tuple) else ((), found)  # JAX before 0.10: a pair
@@ -257,11 +250,7 @@ def bind(eqn: Any, *args: Any, primitive: Primitive | None = None) -> list[Any]:
 
 
 def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
-    """Return a scan's numbers of constants and carried operands; others are sliced.
-
-    Args:
-      params: parameters of an equation of ``lax.scan``.
-    """
+    """Return a scan's numbers of constants and carried operands; others are sliced."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
     constants, carry, _ = params["ft_in"].unpack()  # JAX since 0.11: a tree for each of the three
@@ -287,13 +276,7 @@ def _compiled(primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> Call
 
 
 def evaluate_compiled(primitive: Primitive, /, *args: Any, **params: Any) -> Any:
-    """Evaluate a primitive by its lowering, as JAX does, also in `jax.disable_jit`.
-
-    Args:
-      primitive: a primitive with a lowering rule.
-      *args: arrays.
-      **params: its parameters, hashable values.
-    """
+    """Evaluate a primitive by its lowering, as JAX does, also in `jax.disable_jit`."""
     with jax.disable_jit(False):
         return _compiled(primitive, tuple(sorted(params.items())))(*args)
 
@@ -315,8 +298,6 @@ def register(
     """Set rules of a primitive. Rules that are not given stay as they are.
 
     Args:
-      primitive: a primitive of our own.
-      multiple_results: whether it returns a list.
       impl: evaluates it on arrays; or ``"compiled"``, see `evaluate_compiled`.
       abstract: returns the abstract value (or the list of them) of the result from those of the operands; or another
         primitive with the same abstract evaluation.
@@ -327,7 +308,6 @@ def register(
         first, ``(cotangent, x, y)``, and to the second.
       batch: ``(operands, axes, **params) -> (results, axes)``; or ``"elementwise"``.
       lowering: ``(ctx, *operands, **params) -> MLIR values``, for all platforms without a rule; see `lower_fun`.
-      cpu_lowering: the same for CPU.
     """
     if multiple_results is not None:
         primitive.multiple_results = multiple_results
@@ -362,14 +342,10 @@ def serialized_levels(content: bytes, most: int) -> Iterator[tuple[list[str], bo
     """Look into a serialized ``jax.export.Exported``, which JAX then reads.
 
     Args:
-      content: the bytes.
       most: maximum number of sizes, and of nodes of the structures, of one level.
 
     Yields:
       For the function and each derivative the sizes of its arrays, as text, and whether any array has a sharding.
-
-    Raises:
-      ValueError: there are more; parts of the bytes may stand for many.
     """
     table = importlib.import_module("jax._src.export.serialization_generated").Exported.GetRootAs(bytearray(content))
 

@@ -30,14 +30,10 @@ def evaluate(
     """Evaluate a jaxpr equation by equation.
 
     Args:
-      jaxpr: a jaxpr, closed or open.
       args: a value for each input: arrays, or anything that ``rule`` understands.
       rule: returns the results of an equation; equations for which it returns None are bound.
       consts: values of the jaxpr's constants, by default those that it is closed over.
       literal: maps the number in a literal to a value; the number itself by default.
-
-    Returns:
-      A value for each output.
     """
     jaxpr, own = parts(jaxpr)
     env = dict(zip(jaxpr.constvars, own if consts is None else consts, strict=True))
@@ -56,10 +52,7 @@ def evaluate_equations(
     """Evaluate equations in order, and add results to an environment.
 
     Args:
-      eqns: equations of a jaxpr.
       env: values of variables; it has all that the equations read and do not compute.
-      rule: see `evaluate`.
-      literal: see `evaluate`.
     """
     for eqn in eqns:
         operands = read(eqn.invars, env, literal)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .compat import Literal, scan_counts
-from .elementwise import ELEMENTWISE
 from .walk import parts
 
 
@@ -19,7 +18,6 @@ class Examples(NamedTuple):
     """Examples along an axis.
 
     Attributes:
-      axis: the axis.
       block: the number of successive elements of the axis that belong to one example.
     """
 
@@ -34,12 +32,7 @@ Tag = Examples | None
 
 
 def examples_of_results(closed: Any, tags: Sequence[Tag]) -> list[Tag]:
-    """Return where the examples of each result of a jaxpr lie.
-
-    Args:
-      closed: the jaxpr; its shapes are integers.
-      tags: of each input.
-    """
+    """Return where the examples of each result of a jaxpr lie."""
     jaxpr, _ = parts(closed)
     known: dict[Any, Tag] = dict(zip(jaxpr.constvars, [None] * len(jaxpr.constvars), strict=True))
     known.update(zip(jaxpr.invars, tags, strict=True))
@@ -275,3 +268,17 @@ _RULES: dict[str, Callable[[Any, Sequence[Tag]], Tag]] = {
     "gather": _gathered,
     **dict.fromkeys(["cholesky", "triangular_solve", "lu", "eigh", "svd", "qr"], _of_matrices),
 }
+
+
+_NAMES = """
+    abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp clz complex conj
+    convert_element_type copy copy_p cos cosh device_put digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor
+    forward_only ge gt igamma igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p logistic lt
+    lt_to materialize max min mul mul_no_nan mulhi name ne neg nextafter not optimization_barrier or polygamma
+    population_count pow pvary real reduce_precision regularized_incomplete_beta rem reverse_only reverse_only_tangent
+    round rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient
+    sub tan tanh threefry2x32 xor zeta
+"""
+
+ELEMENTWISE = frozenset(_NAMES.split())
+"""Operands are scalars or have the shape of the results, of which there may be several."""

@@ -28,10 +28,8 @@ def _is_number(bound: Any) -> bool:
 
 
 def _integers(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return two upper bounds, rounded up to integers if one is symbolic.
-
-    A symbolic dimension and a float would be a traced value instead of a bound.
-    """
+    """Return two upper bounds, rounded up to integers if one is symbolic."""
+    # A symbolic dimension and a float would be a traced value instead of a bound.
     if _is_number(a) and _is_number(b):
         return a, b
     return math.ceil(a) if isinstance(a, float) else a, math.ceil(b) if isinstance(b, float) else b

@@ -39,14 +39,7 @@ def same_axes(*values: Any) -> tuple[Any, ...]:
 
 
 def linear_transpose(function: Callable[[Any], Any], like: Any, cotangent: Any, *others: Any) -> Any:
-    """Apply the transpose of a linear function of one array.
-
-    Args:
-      function: a function of an array like ``like``; it returns one array.
-      like: an array, or its shape and dtype.
-      cotangent: the cotangent of the function's result.
-      *others: arrays that the function closes over.
-    """
+    """Apply the transpose of a linear function of one array."""
     axes = frozenset[str]().union(*map(axes_of, (cotangent, *others)))
     spec: Any = jax.ShapeDtypeStruct(like.shape, like.dtype)
     if axes:
@@ -58,10 +51,6 @@ def lower_fun(fn: Callable[..., Any], *, multiple_results: bool) -> Callable[...
     """Return a function's lowering rule, for operands varying along axes or not.
 
     When a primitive is lowered, varying axes have been accounted for, and the arrays are those of one device.
-
-    Args:
-      fn: a function of arrays and a primitive's parameters.
-      multiple_results: whether it returns a list.
     """
     rule = compat.lower_fun(fn, multiple_results=multiple_results)
 

@@ -54,9 +54,6 @@ def shared(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     Each call is one equation, and a program has the called function once for each set of shapes: for long chains of
     equations without name scopes or derivatives of interest.
-
-    Args:
-      fn: as for `inlined`.
     """
     return _traced_once(fn, inline=False)
 

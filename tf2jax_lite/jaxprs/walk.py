@@ -35,7 +35,6 @@ def without_unread(closed: Any, is_kept: Callable[[Any], bool]) -> Any:
     """Return a closed jaxpr without dead equations, with all inputs and outputs.
 
     Args:
-      closed: the jaxpr. Nested ones stay as they are.
       is_kept: whether an equation stays in any case; one with effects does.
     """
     needed = {v for v in closed.jaxpr.outvars if isinstance(v, Var)}

@@ -1,37 +1,34 @@
 """Store training states on disk; a restored state has the same bits.
 
-`CheckpointFile` keeps the newest in one file, and needs nothing beside this library. `Checkpoints` keeps the newest few
-in a directory, by Orbax: item ``state`` is the state as a tree of arrays, item ``record`` JSON. `ShardedCheckpoints`,
-by Orbax as well, writes arrays of several devices while training goes on. Each checkpoint appears whole or not at all.
+`CheckpointFile` is the store of all trainings: safetensors files, of one process or of several. A checkpoint appears
+whole or not at all, so that a training that is killed resumes from the one before.
 """
 
 from __future__ import annotations
 
 import abc
-import collections
-import itertools
+import concurrent.futures
+import dataclasses
+import functools
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
 
 from tf2jax_lite.export.atomic_dir import write_file
 from tf2jax_lite.export.plain_dtypes import from_plain, to_plain
-from tf2jax_lite.learning.process import PyTree
-from tf2jax_lite.learning.states import SEPARATOR, placed, restored_state, state_arrays, state_names
-from tf2jax_lite.support.errors import CheckpointError, InputError, Tf2JaxError
+from tf2jax_lite.learning.states import restored_state, state_arrays, state_names, stored_shards
+from tf2jax_lite.support.errors import CheckpointError, ExportError, InputError
 from tf2jax_lite.support.limits import regular
 
 _RECORD = "__record__"
-Arrays = dict[str, np.ndarray]
-_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+_PART = re.compile(r"training-(\d+)-(\d+)-of-(\d+)\.safetensors")
 
 
 class Checkpoint(NamedTuple):
@@ -61,9 +58,6 @@ class CheckpointStore(abc.ABC):
     @abc.abstractmethod
     def latest(self) -> int | None:
         """Return the newest checkpoint's number, or None."""
-
-    @abc.abstractmethod
-    def _name(self) -> str: ...
 
     @abc.abstractmethod
     def save(self, number: int, state: Any, record: Mapping[str, Any] | None = None) -> None:
@@ -96,6 +90,152 @@ class CheckpointStore(abc.ABC):
           InputError: two leaves would have one name, or one has no storable dtype.
         """
 
+    def close(self) -> None:  # noqa: B027  (most have nothing to free)
+        """Release the held memory."""
+
+
+class CheckpointFile(CheckpointStore):
+    """Keeps only the newest checkpoint, in ``training.safetensors``.
+
+    Of several processes, each writes a file with the shards of its devices,
+    ``training-SERIAL-PROCESS-of-COUNT.safetensors``; a checkpoint is there when all of its files are. A state that was
+    saved on one mesh is restored on another.
+
+    Args:
+      directory: where it is; made if it is not there. Of several processes, all must see it.
+      identity: see `CheckpointStore`.
+      background: whether `save` returns before the file is written; the next call of `save`, or `close`, waits for it.
+    """
+
+    def __init__(self, directory: str | Path, identity: Mapping[str, Any] | None = None, *, background: bool = False):
+        super().__init__(identity)
+        self._directory = Path(directory)
+        # One thread: files appear in the order of their checkpoints.
+        self._writer = concurrent.futures.ThreadPoolExecutor(1) if background else None
+        self._pending: concurrent.futures.Future[None] | None = None
+        # Here, not in `save`: other processes write only after a step of all processes, so all find the same number.
+        self._serial = max(self._parts(), default=0)
+
+    def _parts(self) -> dict[int, list[Path]]:
+        """Return the files of several processes by serial number."""
+        found: dict[int, list[Path]] = {}
+        try:
+            names = [path.name for path in self._directory.iterdir()]
+        except OSError:  # there is no such directory, or it cannot be read
+            names = []
+        for name in sorted(names):
+            if match := _PART.fullmatch(name):
+                found.setdefault(int(match[1]), []).append(self._directory / name)
+        return found
+
+    def _newest(self) -> tuple[int, list[Path]]:
+        """Return serial number and files of the newest checkpoint that is complete."""
+        for serial, paths in sorted(self._parts().items(), reverse=True):
+            if paths[0].name.endswith(f"-of-{len(paths)}.safetensors"):
+                return serial, [regular(path, CheckpointError) for path in paths]
+        file = regular(self._directory / "training.safetensors", CheckpointError)
+        return 0, [file] if file.exists() else []
+
+    def latest(self) -> int | None:
+        """Return 0 if there is a checkpoint, or None.
+
+        Raises:
+          CheckpointError: it is not a regular file, or is missing and the directory cannot be made; known before
+            training starts.
+        """
+        try:
+            if self._newest()[1]:
+                return 0
+            self._directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"cannot write a checkpoint in {self._directory}: {error.strerror}") from error
+        return None
+
+    def check(self, state: Any) -> None:
+        """See `CheckpointStore.check`."""
+        state_names(state)
+
+    def save(self, number: int, state: Any, record: Mapping[str, Any] | None = None) -> None:
+        """See `CheckpointStore.save`."""
+        content: dict[str, np.ndarray] = {}
+        dtypes: dict[str, str] = {}  # of arrays that are stored as bytes: bfloat16, float8, int4 and their like
+        shards = stored_shards(state)
+        try:
+            for name, value in {**state_arrays(state), **{name: shard.value for name, shard in shards.items()}}.items():
+                content[name], kind = to_plain(value)
+                dtypes |= {} if kind is None else {name: kind}
+            found = {"number": number, "identity": self._identity, "record": dict(record or {}), "dtypes": dtypes}
+            if shards:
+                found["shards"] = {name: shard[:-1] for name, shard in shards.items()}
+            content[_RECORD] = np.frombuffer(json.dumps(found).encode(), np.uint8)
+            # Bytes, as the next step may write into the state's memory.
+            self._write(safetensors.numpy.save(content))
+        except (OSError, ValueError, ExportError, safetensors.SafetensorError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: Exception) -> CheckpointError:
+        return CheckpointError(f"cannot write a checkpoint in {self._directory}: {error}")
+
+    def _write(self, content: bytes) -> None:
+        self._wait()
+        self._serial += 1
+        if self._writer is None:
+            self._replace(self._serial, content)
+        else:
+            self._pending = self._writer.submit(self._replace, self._serial, content)
+
+    def _replace(self, serial: int, content: bytes) -> None:
+        """Write this process's file, and remove files of earlier checkpoints."""
+        self._directory.mkdir(parents=True, exist_ok=True)  # it may have gone since
+        several = jax.process_count() > 1
+        part = f"-{serial}-{jax.process_index()}-of-{jax.process_count()}" if several else ""
+        write_file(self._directory / f"training{part}.safetensors", content)
+        if jax.process_index():
+            return
+        complete = self._newest()[0] if several else serial + 1
+        for paths in (paths for earlier, paths in self._parts().items() if earlier < complete):
+            for path in paths:
+                path.unlink(missing_ok=True)
+        if several and complete:
+            (self._directory / "training.safetensors").unlink(missing_ok=True)
+
+    def _wait(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def close(self) -> None:
+        """Wait until everything is written.
+
+        Raises:
+          CheckpointError: it cannot be written.
+        """
+        try:
+            self._wait()
+        except (OSError, ExportError) as error:
+            raise self._unwritable(error) from error
+        finally:
+            if self._writer is not None:
+                self._writer.shutdown()
+
+    def restore(self, template: Any) -> Checkpoint:
+        """See `CheckpointStore.restore`; arrays on a mesh get the template's shardings."""
+        files = self._newest()[1]
+        if not files:
+            raise CheckpointError(f"{self._name()}: there is no checkpoint")
+        try:
+            arrays, found = _read(files)
+            number, before, record = int(found["number"]), dict(found["identity"]), dict(found["record"])
+        except Exception as error:  # damaged headers fail in many ways
+            raise CheckpointError(f"{self._name()} cannot be read: {type(error).__name__}: {error}") from error
+        self._check_identity(before)
+        try:
+            return Checkpoint(number, restored_state(template, arrays), record)
+        except CheckpointError as error:
+            raise CheckpointError(f"{self._name()}: {error}") from error
+
     def _check_identity(self, before: Mapping[str, Any]) -> None:
         """Raise `CheckpointError` for a checkpoint of another training."""
         now = self._identity
@@ -106,350 +246,65 @@ class CheckpointStore(abc.ABC):
                 f"{self._name()} is of another training ({why}). Choose another directory, or the same options."
             )
 
-    def close(self) -> None:  # noqa: B027  (most have nothing to free)
-        """Release the held memory."""
-
-
-def _orbax(what: str) -> Any:
-    """Return the library.
-
-    Raises:
-      InputError: it is not installed.
-    """
-    try:
-        import orbax.checkpoint as ocp
-    except ImportError as error:
-        raise InputError(f"{what} need Orbax: pip install 'tf2jax-lite[checkpoint]' ({error})") from error
-    return ocp
-
-
-class _HostStore(CheckpointStore):
-    """A store of arrays of the host, by name."""
-
-    @abc.abstractmethod
-    def _write(self, number: int, arrays: Arrays, record: dict[str, Any]) -> None: ...
-
-    @abc.abstractmethod
-    def _read(self, number: int) -> tuple[Arrays, dict[str, Any]]: ...
-
-    def _is_native(self, dtype: np.dtype) -> bool:
-        """Return whether the format has the dtype; others are stored as bytes."""
-        return False
-
-    def save(self, number: int, state: Any, record: Mapping[str, Any] | None = None) -> None:
-        """See `CheckpointStore.save`."""
-        arrays: Arrays = {}
-        dtypes: dict[str, str] = {}  # of arrays that are stored as bytes: float8, int4 and their like
-        try:
-            for name, value in state_arrays(state).items():
-                arrays[name], kind = (value, None) if self._is_native(value.dtype) else to_plain(value)
-                dtypes |= {} if kind is None else {name: kind}
-            found = {"number": number, "identity": self._identity, "record": dict(record or {}), "dtypes": dtypes}
-            self._write(number, arrays, found)
-        except (OSError, ValueError, safetensors.SafetensorError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise CheckpointError(f"cannot write a checkpoint in {self._name()}: {error}") from error
-
-    def check(self, state: Any) -> None:
-        """See `CheckpointStore.check`."""
-        self._check_names(state_names(state))
-
-    def _check_names(self, names: Iterable[str]) -> None:
-        """Raise `InputError` for names that the format cannot tell apart."""
-
-    def restore(self, template: Any) -> Checkpoint:
-        """See `CheckpointStore.restore`."""
-        number = self.latest()
-        if number is None:
-            raise CheckpointError(f"{self._name()}: there is no checkpoint")
-        try:
-            arrays, found = self._read(number)
-            number, before, record = int(found["number"]), dict(found["identity"]), dict(found["record"])
-            arrays |= {name: from_plain(arrays[name], kind) for name, kind in found.get("dtypes", {}).items()}
-        except Exception as error:  # Orbax, TensorStore and damaged headers fail in many ways
-            raise CheckpointError(f"{self._name()} cannot be read: {type(error).__name__}: {error}") from error
-        self._check_identity(before)
-        try:
-            return Checkpoint(number, restored_state(template, self._upgraded(arrays)), record)
-        except CheckpointError as error:
-            raise CheckpointError(f"{self._name()}: {error}") from error
-
-    def _upgraded(self, arrays: Arrays) -> Arrays:
-        """Return arrays that an earlier version saved as today's template has them."""
-        return arrays
-
-
-class Checkpoints(_HostStore):
-    """Checkpoints in a directory, by Orbax (extra: checkpoint).
-
-    Args:
-      directory: where they are; made if it is not there.
-      max_to_keep: how many of the newest are kept.
-      identity: see `CheckpointStore`.
-
-    Raises:
-      InputError: Orbax is not installed.
-    """
-
-    def __init__(self, directory: str | Path, max_to_keep: int = 2, identity: Mapping[str, Any] | None = None):
-        super().__init__(identity)
-        self._ocp = ocp = _orbax("checkpoints")
-        self._directory = Path(directory).absolute()
-        options = ocp.CheckpointManagerOptions(max_to_keep=max_to_keep, enable_async_checkpointing=False)
-        self._manager = ocp.CheckpointManager(self._directory, options=options)
-
-    def latest(self) -> int | None:
-        """Return the newest checkpoint's number, or None."""
-        return self._manager.latest_step()
-
     def _name(self) -> str:
-        return f"the checkpoint in {self._directory}"
-
-    def _is_native(self, dtype: np.dtype) -> bool:
-        return dtype.kind in "biufc" or dtype == _BFLOAT16
-
-    def _write(self, number: int, arrays: Arrays, record: dict[str, Any]) -> None:
-        if number in self._manager.all_steps():  # it holds the same
-            return
-        self._check_names(arrays)
-        tree: dict[str, Any] = {}
-        for name, value in arrays.items():
-            *path, last = name.split(SEPARATOR)
-            inner = tree
-            for part in path:
-                inner = inner.setdefault(part, {})
-            inner[last] = value
-        # Orbax writes no arrays without elements.
-        empty = {name: [list(v.shape), str(v.dtype)] for name, v in arrays.items() if not v.size}
-        tree = jax.tree.map(lambda leaf: leaf if leaf.size else None, tree)
-        args = self._ocp.args
-        items: dict[str, Any] = {"record": args.JsonSave({**record, "empty": empty})}
-        if len(empty) < len(arrays):
-            items["state"] = args.StandardSave(tree)
-        self._manager.save(number, args=args.Composite(**items))
-        self._manager.wait_until_finished()
-
-    def _check_names(self, names: Iterable[str]) -> None:
-        # Orbax names leaves by their paths with dots.
-        dotted = [name.replace(SEPARATOR, ".") for name in names]
-        parents = {parent for name in dotted for parent in itertools.accumulate(name.split(".")[:-1], "{}.{}".format)}
-        twice = [name for name, count in collections.Counter(dotted).items() if count > 1 or name in parents]
-        if twice:
-            raise InputError(f"the state has two leaves named {twice[0]!r} in Orbax's names; rename one")
-
-    def _read(self, number: int) -> tuple[Arrays, dict[str, Any]]:
-        folder, checkpointer = self._directory / str(number), self._ocp.StandardCheckpointer()
-        if (folder / "default").is_dir():  # of an earlier version: one item, with the record as bytes
-            state = checkpointer.restore(folder / "default")
-            empty = json.loads(np.asarray(state.pop("__empty__")).tobytes())
-            record = json.loads(np.asarray(state.pop(_RECORD)).tobytes())
-        else:
-            record = json.loads((folder / "record" / "metadata").read_text())
-            empty = record["empty"]
-            state = checkpointer.restore(folder / "state") if (folder / "state").is_dir() else {}
-        arrays = {
-            jax.tree_util.keystr(path, simple=True, separator=SEPARATOR): np.asarray(leaf)
-            for path, leaf in jax.tree.leaves_with_path(state)
-        }
-        return arrays | {name: np.zeros(shape, dtype) for name, (shape, dtype) in empty.items()}, record
-
-    def close(self) -> None:
-        """Release the manager's resources."""
-        self._manager.close()
+        return str(self._directory / "training.safetensors")
 
 
-class CheckpointFile(_HostStore):
-    """Keeps only the newest checkpoint, in ``training.safetensors``.
+@dataclasses.dataclass(frozen=True)
+class _Shards:
+    """An array across processes, whose shards are read when they are needed.
 
-    Args:
-      directory: where it is; made if it is not there.
-      identity: see `CheckpointStore`.
+    Attributes:
+      shape: of the array.
+      dtype: of the array.
+      shards: ``(begin, end, read)`` of each, with positions by dimension.
     """
 
-    def __init__(self, directory: str | Path, identity: Mapping[str, Any] | None = None):
-        super().__init__(identity)
-        self._path = Path(directory) / "training.safetensors"
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    shards: list[tuple[Sequence[int], Sequence[int], Callable[[], np.ndarray]]]
 
-    def latest(self) -> int | None:
-        """Return the checkpoint's number (0 if not yet readable), or None.
+    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray:
+        """Return the array's part at an index of slices."""
+        bounds = [part.indices(size)[:2] for part, size in zip(index, self.shape, strict=True)]
+        first, last = np.asarray(bounds, np.int64).reshape(-1, 2).T
+        found = np.zeros(last - first, self.dtype)
+        missing = found.size
+        for begin, end, read in self.shards:
+            low, high = np.maximum(first, begin), np.minimum(last, end)
+            if np.all(low < high):
+                found[_region(low - first, high - first)] = read()[_region(low - begin, high - begin)]
+                missing -= np.prod(high - low, dtype=np.int64)
+        if missing:
+            raise CheckpointError("the checkpoint lacks a shard of an array")
+        return found
 
-        Raises:
-          CheckpointError: it is not a regular file, or is missing and the directory cannot be made; known before
-            training starts.
-        """
-        try:
-            if regular(self._path, CheckpointError).exists():
-                return 0
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CheckpointError(f"cannot write a checkpoint in {self._path.parent}: {error.strerror}") from error
-        return None
 
-    def _name(self) -> str:
-        return str(self._path)
+def _region(low: np.ndarray, high: np.ndarray) -> tuple[slice, ...]:
+    return tuple(map(slice, low, high))
 
-    def _write(self, number: int, arrays: Arrays, record: dict[str, Any]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)  # it may have gone since
-        content = {**arrays, _RECORD: np.frombuffer(json.dumps(record).encode(), np.uint8)}
-        try:
-            write_file(self._path, safetensors.numpy.save(content))
-        except Tf2JaxError as error:
-            raise OSError(str(error)) from error
 
-    def _read(self, number: int) -> tuple[Arrays, dict[str, Any]]:
-        arrays = dict(safetensors.numpy.load(self._path.read_bytes()))
-        return arrays, json.loads(np.asarray(arrays.pop(_RECORD)).tobytes())
+def _read(files: Sequence[Path]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return arrays by name, those across processes as `_Shards`, and the record."""
+    arrays, record = dict[str, Any](), dict[str, Any]()
+    for path in files:
+        file = safetensors.safe_open(path, "numpy")
+        record = json.loads(file.get_tensor(_RECORD).tobytes())
+        shards = record.get("shards", {})
+
+        def read(name: str, file: Any = file, dtypes: Mapping[str, str] = record["dtypes"]) -> np.ndarray:
+            return from_plain(file.get_tensor(name), dtypes.get(name))
+
+        for name in file.keys():  # noqa: SIM118  (a file is no mapping)
+            if name in shards:
+                leaf, shape, dtype, begin, end = shards[name]
+                whole = arrays.setdefault(leaf, _Shards(tuple(shape), np.dtype(dtype), []))
+                whole.shards.append((begin, end, functools.partial(read, name)))
+            elif name != _RECORD:
+                arrays[name] = read(name)
+    return arrays, record
 
 
 def open_store(place: str | Path | CheckpointStore) -> CheckpointStore:
-    """Return a store: the given one, or Orbax's checkpoints in a directory.
-
-    Raises:
-      CheckpointError: the directory cannot be made.
-      InputError: Orbax is not installed.
-    """
-    if isinstance(place, CheckpointStore):
-        return place
-    try:
-        return Checkpoints(place)
-    except OSError as error:
-        raise CheckpointError(f"{place}: cannot be written ({error.strerror or error})") from error
-
-
-class ShardedCheckpoints(CheckpointStore):
-    """Keeps the newest two checkpoints of a state in a directory.
-
-    A state that was saved on one mesh is restored on another. Saving copies the state, and writes it in the background.
-
-    Args:
-      directory: where they are; of several processes, all must see it.
-      identity: see `CheckpointStore`.
-
-    Raises:
-      InputError: Orbax is not installed.
-      CheckpointError: the directory cannot be made.
-    """
-
-    def __init__(self, directory: str | Path, identity: Mapping[str, Any] | None = None):
-        super().__init__(identity)
-        self._ocp = ocp = _orbax("checkpoints on a mesh")
-        self._path = Path(directory).absolute()
-        try:
-            self._path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CheckpointError(f"cannot write a checkpoint in {self._path}: {error.strerror}") from error
-        options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=True)
-        self._manager = ocp.CheckpointManager(self._path, options=options)
-        self._file = _TrainingFile(directory, identity)
-        newest = self._manager.latest_step()
-        self._next = 0 if newest is None else newest + 1
-
-    def latest(self) -> int | None:
-        """Return the newest checkpoint's number, or None."""
-        newest = self._manager.latest_step()
-        return self._file.latest() if newest is None else newest
-
-    def _name(self) -> str:
-        return f"the checkpoint in {self._path}"
-
-    def save(self, number: int, state: PyTree, record: Mapping[str, Any] | None = None) -> None:
-        """See `CheckpointStore.save`."""
-        record = dict(record or {})
-        found = {"number": number, "identity": self._identity, "record": record, "names": _names(state)}
-        # Arrays of the CPU share their memory with NumPy, and the next step would write into it.
-        copy = jax.default_backend() == "cpu"
-        leaves = [jnp.copy(leaf) if copy else leaf for leaf in jax.tree.leaves(state)]
-        try:
-            self._manager.save(
-                self._next,
-                args=self._ocp.args.Composite(
-                    state=self._ocp.args.StandardSave({f"{i:06d}": leaf for i, leaf in enumerate(leaves)}),
-                    record=self._ocp.args.JsonSave(json.loads(json.dumps(found))),
-                ),
-            )
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"cannot write a checkpoint in {self._path}: {error}") from error
-        self._next += 1
-
-    def restore(self, template: PyTree) -> Checkpoint:
-        """See `CheckpointStore.restore`; arrays get the shardings of the template's.
-
-        Without a checkpoint of a mesh, that of one device is restored.
-        """
-        at = self._manager.latest_step()
-        if at is None:
-            found = self._file.restore(template)
-            return found._replace(state=placed(found.state, jax.tree.map(lambda leaf: leaf.sharding, template)))
-        args = self._ocp.args
-        try:
-            found = self._manager.restore(at, args=args.Composite(record=args.JsonRestore())).record
-            number, before, record = int(found["number"]), dict(found["identity"]), dict(found["record"])
-            names = list(found["names"])
-        except Exception as error:  # Orbax fails in many ways
-            raise CheckpointError(f"{self._name()} cannot be read: {type(error).__name__}: {error}") from error
-        self._check_identity(before)
-        if names != _names(template):
-            raise CheckpointError(f"{self._name()} is of another model, or of other options: its arrays differ.")
-        shapes = {
-            f"{i:06d}": jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
-            for i, leaf in enumerate(jax.tree.leaves(template))
-        }
-        try:
-            arrays = self._manager.restore(at, args=args.Composite(state=args.StandardRestore(shapes))).state
-        except Exception as error:
-            raise CheckpointError(f"{self._name()} cannot be read: {type(error).__name__}: {error}") from error
-        leaves = [arrays[name] for name in sorted(arrays)]
-        return Checkpoint(number, jax.tree.unflatten(jax.tree.structure(template), leaves), record)
-
-    def close(self) -> None:
-        """Wait until everything is written.
-
-        Raises:
-          CheckpointError: it cannot be written.
-        """
-        try:
-            self._manager.wait_until_finished()
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"cannot write a checkpoint in {self._path}: {error}") from error
-        finally:
-            self._manager.close()
-
-
-class _TrainingFile(CheckpointFile):
-    """A file that may be of an earlier version."""
-
-    def _upgraded(self, arrays: Arrays) -> Arrays:
-        """Add the sums that files of whole epochs lacked.
-
-        They held weights and optimizer, without a prefix.
-        """
-        if any(name.startswith("state/") for name in arrays):
-            return arrays
-        sums = {"state/loss_sum": np.asarray(jnp.zeros(())), "state/num_examples": np.zeros((), np.int32)}
-        return {f"state/{name}": value for name, value in arrays.items()} | sums
-
-
-def _names(state: PyTree) -> list[str]:
-    """Return path, dtype and shape of each array."""
-    return [
-        f"{jax.tree_util.keystr(path, simple=True, separator='/')}: {leaf.dtype}{list(leaf.shape)}"
-        for path, leaf in jax.tree.leaves_with_path(state)
-    ]
-
-
-def open_checkpoints(directory: str | Path, identity: Mapping[str, Any], sharded: bool) -> CheckpointStore:
-    """Return the checkpoints of a training.
-
-    Args:
-      directory: where they are.
-      identity: see `CheckpointStore`.
-      sharded: whether the training is on a mesh: Orbax writes its checkpoints. Otherwise they are one file, unless the
-        directory has checkpoints of a training on a mesh. Either goes on where the other ended.
-    """
-    folder = Path(directory)
-    try:
-        on_mesh = any(child.name.isdecimal() for child in folder.iterdir())
-    except OSError:  # there is no such directory, or it cannot be read
-        on_mesh = False
-    return ShardedCheckpoints(folder, identity) if sharded or on_mesh else _TrainingFile(folder, identity)
+    """Return a store: the given one, or that of a directory."""
+    return place if isinstance(place, CheckpointStore) else CheckpointFile(place)

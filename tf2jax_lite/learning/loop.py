@@ -16,15 +16,16 @@ from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.options import RoundOptions
 from tf2jax_lite.learning.process import NOT_PRIVATE, LearningProcess
 from tf2jax_lite.learning.recorder import (
-    JsonLines,
+    History,
+    JSONLinesReleaseManager,
+    Plot,
     ProgressBar,
     Record,
     Recorder,
     ReleaseManager,
-    TensorBoard,
+    TensorBoardReleaseManager,
     diagnostics_record,
     flat_metrics,
-    plot_history,
 )
 from tf2jax_lite.learning.states import id_json
 from tf2jax_lite.support.errors import CheckpointError, InputError
@@ -116,8 +117,6 @@ def run_rounds(
             if stop(tuple(rounds.history)):
                 break
             state = rounds.run(state, clients, number, last=number == num_rounds)
-    if given.plot_file is not None:
-        plot_history(rounds.history, given.plot_file)
     return state, rounds.history
 
 
@@ -161,21 +160,24 @@ class _Rounds:
         if checkpoints is not None:
             checkpoints.check(state)
         if given.metrics_file is not None:
-            lines = JsonLines(given.metrics_file)
+            lines = JSONLinesReleaseManager(given.metrics_file)
             self.history = lines.resume(self.done)
-            self._recorders.append(lines)
+            self._record_with(lines)
         if given.tensorboard_dir is not None:
-            self._recorders.append(TensorBoard(given.tensorboard_dir))
+            self._record_with(TensorBoardReleaseManager(given.tensorboard_dir))
+        if given.plot_file is not None:
+            self._record_with(Plot(History(given.unit, self.history), given.plot_file))
         if given.progress:
-            self._progress = ProgressBar(num_rounds, self.done)
-        for recorder in (*self._recorders, self._progress):
-            self._ending.callback(recorder.on_end)
+            self._progress = self._ending.enter_context(ProgressBar(given.unit, num_rounds, self.done))
         for record in self.history:
             self._report(copy.deepcopy(record))
         if not self.history and given.evaluate_first:
             self._add({given.unit: 0, **({} if self._evaluate is None else self._evaluated(state))})
             self._report(copy.deepcopy(self.history[-1]))
         return state
+
+    def _record_with(self, recorder: Recorder) -> None:
+        self._recorders.append(self._ending.enter_context(recorder))
 
     def run(self, state: Any, clients: Callable[[int], Any] | ClientSampler, number: int, last: bool) -> Any:
         """Return the state after a round that is recorded and saved."""
@@ -247,18 +249,21 @@ def train_model(
     Raises:
       InputError: a callback is neither; see `run_rounds` for the others.
     """
-    releases = [getattr(callback, "release", None) for callback in callbacks]
-    for callback, release in zip(callbacks, releases, strict=True):
-        if not callable(release) and not callable(callback):
+    for callback in callbacks:
+        if not (callable(getattr(callback, "release", None)) or callable(callback)):
             raise InputError(
                 f"train_model: a callback has release(value, key), or is a function of a record; not {callback!r:.80}"
             )
 
     def report(record: Record) -> None:
-        for callback, release in zip(callbacks, releases, strict=True):
-            if release is None:
-                callback(record)  # type: ignore[operator]
+        for callback in callbacks:
+            if isinstance(callback, ReleaseManager):
+                callback.release(record, record["round"])
             else:
-                release(record, record["round"])
+                callback(record)
 
-    return run_rounds(process, clients, num_rounds, report=report, **options)
+    with contextlib.ExitStack() as ending:
+        for callback in callbacks:
+            if isinstance(callback, Recorder):
+                ending.enter_context(callback)
+        return run_rounds(process, clients, num_rounds, report=report, **options)

@@ -122,18 +122,18 @@ class RoundOptions(Options):
     evaluate_first: bool = option(False, "Evaluate before the first round, too, as round 0.")
     checkpoint_dir: Any = option(
         None,
-        "Where the state is saved (Orbax; extra: checkpoint), or a `CheckpointStore`; training resumes from there.",
+        "Where the state is saved, or a `CheckpointStore`; training resumes from there.",
     )
     checkpoint_every: int = option(10, "Save the state after this many rounds, and after the last.", least=1)
     metrics_file: str | Path | None = option(None, "A JSONL file: a line a round with the metrics' scalars.")
     tensorboard_dir: str | Path | None = option(None, "Where scalars are written for TensorBoard.")
     plot_file: str | Path | None = option(
-        None, "A .png or .svg of loss and accuracy by round (extra: plot), written at the end."
+        None, "An .svg of loss and accuracy by round, written at the end, also after an error."
     )
     progress: bool = option(False, "Show a progress bar.")
     timed: bool = option(False, "Record each round's ``seconds``, too; they are not the same after a resumption.")
     unit: str = option(
         "round",
         'The key of a round\'s number in its record: "epoch" where a round is a pass over one data set. It must be '
-        '"round" with ``metrics_file`` or ``plot_file``.',
+        '"round" with ``metrics_file``.',
     )

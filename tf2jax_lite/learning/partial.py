@@ -75,8 +75,15 @@ def freeze(model: Model, trains: Filter) -> Model:
     )
 
 
-def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Filter = lambda name: True) -> Model:
-    """Return a model in which low-rank adapters alone train: W + alpha / rank * A B.
+def with_lora(
+    model: Model,
+    rank: int,
+    *,
+    alpha: float | None = None,
+    adapts: Filter = lambda name: True,
+    trains: Filter = lambda name: False,
+) -> Model:
+    """Return a model in which low-rank adapters train: W + alpha / rank * A B.
 
     Source: Hu et al. 2021.
 
@@ -87,10 +94,11 @@ def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Fi
       adapts: which parameters get adapters, by name; only those of two or more axes can. Those of more than two are
         matrices from the first axes to the last, split where A and B have fewest elements: kernels of convolutions go
         from patches to channels, those of attention from the model's width to all heads, and back.
+      trains: which parameters train fully beside the adapters, by name, and get none: a new last layer.
 
     Returns:
-      A model whose trainable weights are ``{name: {"a": (rows, rank), "b": (rank, columns)}}``; b starts at 0, so that
-      the model starts unchanged. `merge_lora` gives plain weights back.
+      A model whose trainable weights are ``{name: {"a": (rows, rank), "b": (rank, columns)}}``, and arrays for those
+      that train fully; b starts at 0, so that the model starts unchanged. `merge_lora` gives plain weights back.
 
     Raises:
       InputError: no parameter gets an adapter, the rank is below 1, or it is not a model.
@@ -99,9 +107,11 @@ def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Fi
     if alpha is not None:
         check_number("with_lora", "alpha", alpha)
     _check_filter("with_lora", "adapts", adapts)
+    _check_filter("with_lora", "trains", trains)
     model = check_model(model)
     names, _ = _named(model.shapes.trainable)
-    chosen = [name for name, leaf in names.items() if leaf.ndim >= 2 and adapts(name)]
+    whole_ones = [name for name in names if trains(name)]
+    chosen = [name for name, leaf in names.items() if leaf.ndim >= 2 and adapts(name) and name not in whole_ones]
     if not chosen:
         raise InputError(
             f"with_lora: no parameter of two or more axes is adapted; there are {', '.join(list(names)[:10])}"
@@ -110,7 +120,8 @@ def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Fi
 
     def init(key: Any) -> ModelWeights:
         base = model.init(key)
-        adapters = {}
+        found, _ = _named(base.trainable)
+        adapters: dict[str, Any] = {name: found[name] for name in whole_ones}
         for i, name in enumerate(chosen):
             leaf = names[name]
             rows, columns = _matrix(leaf.shape)
@@ -146,12 +157,17 @@ def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
 def merge_lora(weights: ModelWeights, scale: float = 1.0) -> ModelWeights:
     """Return the adapted model's weights, with the adapters' products added.
 
+    Parameters that trained fully have their trained values.
+
     Args:
       weights: of a model that `with_lora` returned.
       scale: alpha / rank.
     """
     found, treedef = _named(weights.non_trainable["frozen"])
     for name, adapter in weights.trainable.items():
+        if not isinstance(adapter, Mapping):
+            found[name] = adapter
+            continue
         product = (adapter["a"] @ adapter["b"]).reshape(found[name].shape)
         found[name] = found[name] + jnp.asarray(scale, product.dtype) * product
     return ModelWeights(jax.tree.unflatten(treedef, list(found.values())), weights.non_trainable["state"])

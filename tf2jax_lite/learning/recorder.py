@@ -1,4 +1,4 @@
-"""Records of a training: JSON lines, CSV, TensorBoard, plots.
+"""Recorders of a training: progress, JSON lines, CSV, TensorBoard, a plot.
 
 Source: tff.program, whose release managers these are by name.
 """
@@ -17,7 +17,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from rich import progress
 from tf2jax_lite.export.atomic_dir import write_file
 from tf2jax_lite.support.errors import DataError, ExportError, InputError, MissingLibraryError
 from tf2jax_lite.support.limits import regular
+from tf2jax_lite.support.text import printable
 
 Record = dict[str, Any]
 
@@ -92,13 +93,51 @@ def diagnostics_record(by_client: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 class Recorder:
-    """Gets the records of a training; a subclass overrides what it needs."""
+    """Gets the records of a training; a subclass overrides what it needs.
+
+    As a context manager, it calls `on_end` at the end of the block.
+    """
 
     def on_record(self, record: Mapping[str, Any]) -> None:
-        """Run for each new record of the history."""
+        """Run for each new record of the history.
+
+        Args:
+          record: JSON by path (``client_work/train/loss``), with the number of its ``round`` or ``epoch``: numbers,
+            lists for arrays, and ``client_diagnostics`` by client.
+        """
 
     def on_end(self) -> None:
         """Run at the end, and after an error."""
+
+    def release(self, value: Mapping[str, Any], key: int) -> None:
+        """Record a round, as a `ReleaseManager`."""
+        self.on_record({"round": key, **value})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.on_end()
+
+
+@runtime_checkable
+class ReleaseManager(Protocol):
+    """Takes the values of each round. See tff.program.ReleaseManager.
+
+    A resumed training releases the rounds before it again, so a manager replaces the values of a key.
+    """
+
+    def release(self, value: Mapping[str, Any], key: int) -> None:
+        """Record a round.
+
+        Args:
+          value: see `Recorder.on_record`.
+          key: the round, from 1; 0 for an evaluation before the first.
+        """
+
+
+def _number(record: Mapping[str, Any]) -> int:
+    return int(record["round"] if "round" in record else record["epoch"])
 
 
 @contextlib.contextmanager
@@ -109,23 +148,24 @@ def _writing(path: Any) -> Iterator[None]:
         raise DataError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
 
 
-class JsonLines(Recorder):
-    """Appends each record to a file as a line of JSON.
+class JSONLinesReleaseManager(Recorder):
+    """Appends each record to a file as a line of JSON; `read_history` reads it.
 
     Args:
-      path: the file; its folder is made.
+      file_path: the file; its folder is made.
 
     Raises:
       DataError: it cannot be written.
     """
 
-    def __init__(self, path: str | Path):
-        self._path = Path(path)
-        with _writing(path):
+    def __init__(self, file_path: str | Path):
+        self._path = Path(file_path)
+        self._released: int | None = None
+        with _writing(file_path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
 
     def resume(self, done: int) -> list[Record]:
-        """Return the records up to a checkpoint; later ones are written again."""
+        """Return the records up to a round; later ones are written again."""
         with _writing(self._path):
             kept = [r for r in read_history(self._path) if r["round"] <= done] if self._path.exists() else []
             write_file(self._path, lines_of(kept))
@@ -137,6 +177,16 @@ class JsonLines(Recorder):
             file.write(lines_of([record]))
             file.flush()
             os.fsync(file.fileno())
+
+    def release(self, value: Mapping[str, Any], key: int) -> None:
+        """See `ReleaseManager.release`: the first round begins the file."""
+        if self._released is None:
+            with _writing(self._path):
+                write_file(self._path, b"")
+        elif key <= self._released:
+            self.resume(key - 1)
+        self._released = key
+        super().release(value, key)
 
 
 def lines_of(records: Iterable[Mapping[str, Any]]) -> bytes:
@@ -172,10 +222,10 @@ def read_history(path: str | Path) -> list[Record]:
     return records
 
 
-class TensorBoard(Recorder):
+class TensorBoardReleaseManager(Recorder):
     """Writes each record's scalars to an event file for TensorBoard.
 
-    Those of arrays have an index.
+    Those of arrays have an index. See tff.program.TensorBoardReleaseManager.
 
     Args:
       directory: where the file is made; TensorBoard's ``--logdir``.
@@ -198,7 +248,7 @@ class TensorBoard(Recorder):
 
     def on_record(self, record: Mapping[str, Any]) -> None:
         """See `Recorder.on_record`: the step is the record's round or epoch."""
-        step = int(record["round"] if "round" in record else record["epoch"])
+        step = _number(record)
         with _writing(self._directory):
             for tag, value in scalars_of(record).items():
                 if tag not in ("round", "epoch"):
@@ -211,112 +261,63 @@ class TensorBoard(Recorder):
 
 
 class ProgressBar(Recorder):
-    """Shows the number of rounds and the loss.
+    """Shows the number of rounds, losses and accuracies.
 
     Args:
+      unit: of a record, "epoch" or "round".
       total: number of rounds.
       done: of these, before a resumption.
+      **options: of `rich.progress.Progress`.
     """
 
-    def __init__(self, total: int, done: int = 0):
+    def __init__(self, unit: str, total: int, done: int = 0, **options: Any):
         columns = (
-            progress.TextColumn("rounds"),
+            progress.TextColumn(unit, markup=False),
             progress.BarColumn(),
             progress.MofNCompleteColumn(),
             progress.TimeRemainingColumn(),
-            progress.TextColumn("{task.fields[loss]}"),
+            progress.TextColumn("{task.description}", markup=False),
+            progress.TextColumn("{task.fields[rate]}", markup=False),
         )
-        self._bar = progress.Progress(*columns)
-        self._task = self._bar.add_task("rounds", total=total, completed=done, loss="")
+        self._bar = progress.Progress(*columns, **options)
+        self._task = self._bar.add_task("compiling", total=total, completed=done, rate="")
         self._bar.start()
 
     def on_record(self, record: Mapping[str, Any]) -> None:
         """See `Recorder.on_record`."""
-        loss = record.get("client_work/train/loss")
-        text = f"loss {loss:.4f}" if isinstance(loss, int | float) else ""
-        self._bar.update(self._task, completed=record["round"], loss=text)
+        self._bar.update(self._task, completed=_number(record), description=summary_text(record))
+
+    def on_rate(self, examples_per_second: float) -> None:
+        """Show the throughput."""
+        self._bar.update(self._task, rate=f"{examples_per_second:,.0f} examples/s")
 
     def on_end(self) -> None:
         """See `Recorder.on_end`."""
         self._bar.stop()
 
 
-def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None:
-    """Draw the curves whose names end in ``loss`` or ``accuracy``, one panel each.
-
-    Args:
-      history: dicts with ``round`` and scalars by path, as `run_rounds` returns them.
-      path: the ``.png``, ``.svg`` or ``.pdf`` to write.
-
-    Raises:
-      InputError: there is nothing to draw, the name ends in another format's suffix, or matplotlib is not installed.
-      ExportError: the file cannot be written.
-    """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError(f"a plot needs matplotlib: pip install 'tf2jax-lite[plot]' ({error})") from error
-    names = sorted({name for record in history for name, value in record.items() if _is_number(value)})
-    panels = {kind: [n for n in names if n.rsplit("/", 1)[-1].endswith(kind)] for kind in ("loss", "accuracy")}
-    drawn = {kind: found for kind, found in panels.items() if found}
-    if not drawn:
-        raise InputError("there is no loss and no accuracy to draw")
-    figure = Figure(figsize=(5 * len(drawn), 3.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    for axes, (kind, found) in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn.items(), strict=True):
-        for name in found:
-            points = [(record["round"], record[name]) for record in history if _is_number(record.get(name))]
-            axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 30 else "")
-        axes.set(xlabel="round", ylabel=kind)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-    content = io.BytesIO()
-    path = Path(path)
-    try:
-        figure.savefig(content, format=path.suffix[1:] or "png")
-    except ValueError as error:  # matplotlib lists the formats that it knows
-        raise InputError(f"{path}: {error}") from error
-    write_file(path, content.getvalue())
+def summary_text(record: Mapping[str, Any]) -> str:
+    """Return the losses and accuracies of a record as text."""
+    shown = ((name, value) for name, value in record.items() if name.rsplit("/", 1)[-1] in ("loss", "accuracy", "mae"))
+    return "  ".join(f"{printable(name)} {value:.4f}" for name, value in shown if isinstance(value, float))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
-
-
-@runtime_checkable
-class ReleaseManager(Protocol):
-    """Takes the values of each round. See tff.program.ReleaseManager.
-
-    A resumed training releases the rounds before it again, so a manager replaces the values of a key.
-    """
-
-    def release(self, value: Mapping[str, Any], key: int) -> None:
-        """Record a round.
-
-        Args:
-          value: JSON by path (``client_work/train/loss``), with ``round``: numbers, lists for arrays, and
-            ``client_diagnostics`` by client.
-          key: the round, from 1; 0 for an evaluation before the first.
-        """
-
-
-class MemoryReleaseManager:
+class MemoryReleaseManager(Recorder):
     """Keeps values in memory. See tff.program.MemoryReleaseManager."""
 
     def __init__(self) -> None:
         self._values: dict[int, dict[str, Any]] = {}
 
-    def release(self, value: Mapping[str, Any], key: int) -> None:
-        """See `ReleaseManager.release`."""
-        self._values[key] = copy.deepcopy(dict(value))
+    def on_record(self, record: Mapping[str, Any]) -> None:
+        """See `Recorder.on_record`."""
+        self._values[_number(record)] = copy.deepcopy(dict(record))
 
     def values(self) -> dict[int, dict[str, Any]]:
         """Return the values by round."""
         return dict(self._values)
 
 
-class LoggingReleaseManager:
+class LoggingReleaseManager(Recorder):
     """Logs values. See tff.program.LoggingReleaseManager.
 
     Args:
@@ -328,75 +329,77 @@ class LoggingReleaseManager:
         self._logger = logger or logging.getLogger("tf2jax_lite.federated")
         self._level = level
 
-    def release(self, value: Mapping[str, Any], key: int) -> None:
-        """See `ReleaseManager.release`."""
-        self._logger.log(self._level, "round %d: %s", key, json.dumps(dict(value)))
+    def on_record(self, record: Mapping[str, Any]) -> None:
+        """See `Recorder.on_record`."""
+        self._logger.log(self._level, "round %d: %s", _number(record), json.dumps(dict(record)))
 
 
-class _FileReleaseManager:
-    """Writes all values again after each round: a round may bring new columns."""
-
-    def __init__(self, file_path: str | Path):
-        self._path = Path(file_path)
-        self._rows: dict[int, dict[str, Any]] = {}
-
-    def release(self, value: Mapping[str, Any], key: int) -> None:
-        """See `ReleaseManager.release`.
-
-        Raises:
-          DataError: the file cannot be written.
-        """
-        self._rows[key] = {"round": key, **value}
-        rows = [row for _, row in sorted(self._rows.items())]
-        with _writing(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(self._path, self._content(rows))
-
-    def _content(self, rows: list[dict[str, Any]]) -> bytes:
-        raise NotImplementedError
-
-
-class CSVFileReleaseManager(_FileReleaseManager):
+class CSVFileReleaseManager(MemoryReleaseManager):
     """Writes a CSV file with a row for each round.
 
-    Arrays and clients' metrics are JSON in a cell. See tff.program.CSVFileReleaseManager.
+    Arrays and clients' metrics are JSON in a cell. All rows are written again after each round, which may bring new
+    columns. See tff.program.CSVFileReleaseManager.
 
     Args:
       file_path: the file.
     """
 
-    def _content(self, rows: list[dict[str, Any]]) -> bytes:
+    def __init__(self, file_path: str | Path):
+        super().__init__()
+        self._path = Path(file_path)
+
+    def on_record(self, record: Mapping[str, Any]) -> None:
+        """See `Recorder.on_record`.
+
+        Raises:
+          DataError: the file cannot be written.
+        """
+        super().on_record(record)
+        rows = [row for _, row in sorted(self.values().items())]
         columns = list(dict.fromkeys(name for row in rows for name in row))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows({n: json.dumps(v) if isinstance(v, list | dict) else v for n, v in r.items()} for r in rows)
-        return text.getvalue().encode()
+        with _writing(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(self._path, text.getvalue().encode())
 
 
-class JSONLinesReleaseManager(_FileReleaseManager):
-    """Writes a file with a line of JSON for each round; `read_history` reads it.
-
-    Args:
-      file_path: the file.
-    """
-
-    def _content(self, rows: list[dict[str, Any]]) -> bytes:
-        return lines_of(rows)
-
-
-class TensorBoardReleaseManager(TensorBoard):
-    """Writes scalars for TensorBoard, those of arrays by index.
-
-    See tff.program.TensorBoardReleaseManager.
+class Plot(Recorder):
+    """Draws the losses, and the accuracies, of a history at the end.
 
     Args:
-      directory: the folder.
+      history: the records, which the training adds to.
+      path: the ``.svg`` to write.
+
+    Raises:
+      InputError: the name ends in another suffix.
     """
 
-    def release(self, value: Mapping[str, Any], key: int) -> None:
-        """See `ReleaseManager.release`."""
-        self.on_record({**value, "round": key})
+    def __init__(self, history: History, path: str | Path):
+        if Path(path).suffix != ".svg":
+            raise InputError(f"{path}: plots are SVG; give a name that ends in .svg")
+        self._history, self._path = history, Path(path)
+
+    def on_end(self) -> None:
+        """See `Recorder.on_end`."""
+        with _writing(self._path):
+            write_file(self._path, self._history.svg())
+
+
+def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Draw the losses, and the accuracies, of a training.
+
+    Args:
+      history: dicts with ``round`` and scalars by path, as `run_rounds` returns them.
+      path: the ``.svg`` to write.
+
+    Raises:
+      InputError: the name ends in another suffix.
+      DataError: the file cannot be written.
+    """
+    Plot(History("round", [dict(record) for record in history]), path).on_end()
 
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 220, 70, 16, 28, 34

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -138,7 +138,7 @@ def _named_leaves(state: PyTree) -> list[tuple[str, Any]]:
 
 
 def state_arrays(state: PyTree) -> dict[str, np.ndarray]:
-    """Return a state's arrays by path.
+    """Return a state's arrays by path, without those across processes.
 
     JAX keys become their numbers, a `ByClient` stacked arrays and its ids.
 
@@ -147,6 +147,8 @@ def state_arrays(state: PyTree) -> dict[str, np.ndarray]:
     """
     found: dict[str, np.ndarray] = {}
     for name, leaf in _named_leaves(state):
+        if _is_across_processes(leaf):
+            continue
         if not isinstance(leaf, ByClient):
             found[name] = _numbers(leaf)
             continue
@@ -154,6 +156,44 @@ def state_arrays(state: PyTree) -> dict[str, np.ndarray]:
         entries = [state_arrays(entry) for entry in leaf.values()]
         for part in entries[0] if entries else ():
             found[f"{name}/of/{part}"] = np.stack([entry[part] for entry in entries])
+    return found
+
+
+class StoredShard(NamedTuple):
+    """A shard of an array across processes.
+
+    Attributes:
+      leaf: the array's name.
+      shape: the array's.
+      dtype: the array's, by name.
+      begin: where the shard begins, by dimension.
+      end: where it ends.
+      value: its elements.
+    """
+
+    leaf: str
+    shape: tuple[int, ...]
+    dtype: str
+    begin: list[int]
+    end: list[int]
+    value: np.ndarray
+
+
+def _is_across_processes(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
+
+
+def stored_shards(state: PyTree) -> dict[str, StoredShard]:
+    """Return the shards of a state's arrays across processes that this process stores."""
+    found = dict[str, StoredShard]()
+    for name, leaf in _named_leaves(state):
+        if _is_across_processes(leaf):
+            for shard in leaf.addressable_shards:
+                if shard.replica_id == 0:
+                    bounds = [part.indices(size)[:2] for part, size in zip(shard.index, leaf.shape, strict=True)]
+                    begin, end = [low for low, _ in bounds], [high for _, high in bounds]
+                    value = np.asarray(shard.data)
+                    found[f"__shard__/{len(found)}"] = StoredShard(name, leaf.shape, leaf.dtype.name, begin, end, value)
     return found
 
 
@@ -199,12 +239,12 @@ def _id_of(value: Any) -> Any:
     return tuple(map(_id_of, value)) if isinstance(value, list) else value
 
 
-def restored_state(template: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
+def restored_state(template: PyTree, arrays: Mapping[str, Any]) -> PyTree:
     """Put a state together again.
 
     Args:
       template: a new state of the same training; its structure, shapes, dtypes and kinds of keys.
-      arrays: the result of `state_arrays`.
+      arrays: the result of `state_arrays`; arrays across processes have shape, dtype, and their parts by index.
 
     Raises:
       CheckpointError: an array is missing, has another shape or dtype, or is not of such a state.
@@ -215,9 +255,7 @@ def restored_state(template: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree
         if isinstance(leaf, ByClient):
             leaves.append(_restored_clients(name, leaf, rest))
         else:
-            # Checkpoints of earlier versions have the former name of this field.
-            former = name if name in rest else name.replace("global_model_weights", "weights")
-            leaves.append(_restored_leaf(name, leaf, rest.pop(former, None)))
+            leaves.append(_restored_leaf(name, leaf, rest.pop(name, None)))
     if rest:
         # Dropping them silently would make a resumed run another one.
         raise CheckpointError(f"the checkpoint has {min(rest)!r}, which a new state of this training has not")
@@ -225,14 +263,16 @@ def restored_state(template: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree
     return jax.tree.unflatten(form, leaves)
 
 
-def _restored_leaf(name: str, leaf: Any, value: np.ndarray | None) -> Any:
+def _restored_leaf(name: str, leaf: Any, value: Any) -> Any:
     if value is None:
         raise CheckpointError(f"the checkpoint lacks {name!r}: it is of another algorithm or model")
-    raw = _numbers(leaf)
-    # A scalar may come back with one axis: earlier versions saved it so.
-    if value.dtype != raw.dtype or (value.shape != raw.shape and not value.size == raw.size == 1):
+    raw = jax.random.key_data(leaf) if _is_key(leaf) else leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+    if value.dtype != raw.dtype or value.shape != raw.shape:
         raise CheckpointError(f"the checkpoint's {name!r} is {value.dtype}{value.shape}, not {raw.dtype}{raw.shape}")
-    array = jnp.asarray(value.reshape(raw.shape))
+    sharding = getattr(leaf, "sharding", None)
+    if isinstance(sharding, jax.sharding.NamedSharding) and not _is_key(leaf):
+        return jax.make_array_from_callback(value.shape, sharding, value.__getitem__)
+    array = jnp.asarray(value[(slice(None),) * len(value.shape)])
     return jax.random.wrap_key_data(array, impl=str(jax.random.key_impl(leaf))) if _is_key(leaf) else array
 
 

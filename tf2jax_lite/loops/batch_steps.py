@@ -20,7 +20,6 @@ def batch_equations(eqns: Sequence[Any], constants: Mapping[Any, Any], xs: Mappi
     """Evaluate equations for all iterations at once.
 
     Args:
-      eqns: equations of one iteration.
       constants: values of loop-invariant variables.
       xs: values of other variables in all iterations, stacked along the first axis.
 
@@ -66,10 +65,8 @@ def _folded_if_static(fn: Callable[..., Any], operands: Sequence[Any]) -> Any:
 
 
 def _slices_in_order(eqn: Any, operands: Sequence[Any], axes: Sequence[int | None]) -> list[Any] | None:
-    """Return slices read at consecutive indices, stacked; None for others.
-
-    Dynamic slices at one index per iteration are a gather in general. At consecutive indices they are one slice.
-    """
+    """Return slices read at consecutive indices, stacked; None for others."""
+    # Dynamic slices at one index per iteration are a gather in general. At consecutive indices they are one slice.
     if eqn.primitive is not lax.dynamic_slice_p or axes[0] == 0:
         return None
     operand, *starts = operands
@@ -87,11 +84,7 @@ def read_elements(stack: Any, starts: Sequence[Any], sizes: Sequence[Any], acces
     """Return the slices of a stack in all iterations, without the indexed axis.
 
     Args:
-      stack: the array.
       starts: the slices' first indices, integers where a slice is not the whole axis.
-      sizes: their shape.
-      access: the axis with an index for each iteration.
-      trips: the number of iterations.
     """
     axis, shape = access.axis, stack.shape
     for d, size in enumerate(sizes):

@@ -20,12 +20,7 @@ Scan = Callable[[Callable[..., Any], list[Any], list[Any], int], tuple[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Deferred:
-    """A carried value in the first iteration that is made only if it is read.
-
-    Attributes:
-      aval: its abstract value.
-      make: returns it.
-    """
+    """A carried value in the first iteration that is made only if it is read."""
 
     aval: Any
     make: Callable[[], Any]
@@ -53,8 +48,6 @@ class Body:
       xs: an iteration's inputs and their values in all iterations, stacked along the first axis.
       ys: variables and literals that an iteration returns besides.
       trips: the number of iterations, an integer or a symbolic dimension.
-      effects: the effects of the equations.
-      debug_info: of the traced jaxpr.
       finish: returns what the original loop returns, given the last carry and the stacked ``ys`` of this one.
       loop: runs the loop of a body and returns its last carry and its stacked ``ys``.
     """
@@ -110,10 +103,7 @@ def trace_body(
 
     Args:
       step: the body as ``lax.scan`` takes it, from (carry, x) to (carry, None).
-      start: the initial carry, a pytree.
       xs: a pytree of arrays with an entry for each iteration along the first axis.
-      trips: the number of iterations.
-      loop: runs it; see `Body`.
 
     Returns:
       The body, whose `Body.finish` returns the last carry as a pytree. None where inputs are not static, and where

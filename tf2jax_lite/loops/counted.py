@@ -38,7 +38,6 @@ class Write(NamedTuple):
 
     Attributes:
       value: the element that an iteration writes: a variable of the jaxpr, or a literal.
-      access: the index.
       keeps_axis: whether the element has the indexed axis, of size 1.
     """
 
@@ -84,7 +83,6 @@ def find_accesses(
     """Return the consecutive accesses of a body.
 
     Args:
-      body: the body.
       eqns: its equations, with calls that read elements inlined.
       constants: loop-invariant variables and their values.
       indices: static integers in all iterations, see `index_values`.
@@ -212,10 +210,8 @@ def replace_buffers(
     """Return a body that returns elements instead of carrying their buffers.
 
     Args:
-      body: the body.
       eqns: its equations; those that define ``xs`` and the buffers' new values go.
       writes: see `Accesses`; the element has no axis of size 1.
-      xs: inputs, new ones among them.
       ends: the last values of other variables that are not carried any longer.
       rows: the elements of buffers in all iterations, where they are known before the loop.
     """
@@ -276,12 +272,7 @@ def trip_count(
     """Return the position of a loop's counter, and its limit while the loop runs.
 
     Args:
-      test: the condition, of the carry.
-      start: the initial carry.
       static: the carried integers that are static in the first iteration, by position; values may be symbolic.
-
-    Returns:
-      None for other conditions.
     """
     jaxpr = jax.make_jaxpr(test)([value.aval for value in start]).jaxpr
     (result,) = jaxpr.outvars
@@ -307,9 +298,6 @@ def scan_counted(
     """Run a while loop that counts up by one as ``lax.scan``.
 
     Args:
-      test: the condition, of the carry.
-      step: the body, from the carry to the next one.
-      start: the initial carry.
       static: the carried integers that are static in the first iteration, by position; values may be symbolic.
 
     Returns:

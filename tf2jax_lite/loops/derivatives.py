@@ -212,10 +212,8 @@ def _of_the_pullback(
     cotangents: Sequence[Any],
     moved: dict[int, Any],
 ) -> list[Any]:
-    """Return cotangents' tangents where second derivatives may be asymmetric.
-
-    The loops of the reverse pass are differentiated like any others; their number multiplies with each order.
-    """
+    """Return cotangents' tangents where second derivatives may be asymmetric."""
+    # The loops of the reverse pass are differentiated like any others; their number multiplies with each order.
 
     def of(values: Sequence[Any]) -> list[Any]:
         now = list(operands)

@@ -23,11 +23,6 @@ class Functions:
     """A condition and a body, functions of constants and of carried arrays.
 
     Operands are the constants, followed by the initial values of carried arrays; positions count operands.
-
-    Attributes:
-      constants: the number of constants.
-      inexact: for each carried array whether it has derivatives.
-      base: the loop as it was traced.
     """
 
     constants: int
@@ -82,7 +77,6 @@ class Traced(Functions):
 
     Args:
       cond: the condition, a function of constants of its own and of carried arrays.
-      body: the body, likewise.
       counts: the numbers of constants of the condition and of the body, the loop's constants in that order.
     """
 
@@ -147,10 +141,6 @@ class WithTangents(Functions):
     """A loop that carries tangents as well.
 
     Its operands are the constants, tangents of some of them, the carried arrays, and tangents of some of those.
-
-    Args:
-      of: the loop.
-      linear: the positions of the operands that have tangents.
     """
 
     def __init__(self, of: Functions, linear: Sequence[int]):
@@ -229,10 +219,7 @@ class Batched(Functions):
     """A batch of loops that runs until all end; ended ones keep their carry.
 
     Args:
-      of: the loop.
-      size: the size of the batch.
       constants: for each constant whether it is batched, along its first axis.
-      carried: for each carried array whether it is batched; see `batched`.
     """
 
     def __init__(self, of: Functions, size: int, constants: Sequence[bool], carried: Sequence[bool]):
@@ -252,13 +239,7 @@ class Batched(Functions):
         return self._of.tests
 
     def operands(self, values: Sequence[Any], mapped: Sequence[bool], also: Collection[int] = ()) -> list[Any]:
-        """Return its operands, given those of the loop.
-
-        Args:
-          values: the operands; batched ones along their first axis.
-          mapped: whether each is batched.
-          also: positions of other operands to batch.
-        """
+        """Return its operands, given those of the loop."""
         own = {*also, *(self.constants + k for k, carried in enumerate(self.carried) if carried)}
         broadcasts = [p in own and not m for p, m in enumerate(mapped)]
         return [lax.broadcast(v, (self._size,)) if a else v for v, a in zip(values, broadcasts, strict=True)]
@@ -299,13 +280,7 @@ def _chosen(which: Any, yes: Any, no: Any) -> Any:
 
 
 def batched(of: Functions, size: int, positions: Collection[int]) -> Batched:
-    """Return a batch of loops as one.
-
-    Args:
-      of: the loop.
-      size: the size of the batch.
-      positions: positions of batched operands.
-    """
+    """Return a batch of loops as one."""
     count = len(of.inexact)
     everything = [True] * count
     carried = set(of.reached(positions, everything))

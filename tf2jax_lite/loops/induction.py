@@ -76,8 +76,6 @@ class Access(NamedTuple):
     """An element along an axis for each iteration, consecutively.
 
     Attributes:
-      axis: the axis.
-      first: the least index.
       step: 1, or -1 if indices decrease.
     """
 
@@ -90,8 +88,6 @@ def induction_variables(body: Body, eqns: Sequence[Any], starts: Mapping[Any, An
     """Return the carried integers that each iteration changes by a constant.
 
     Args:
-      body: the loop's body.
-      eqns: its equations.
       starts: the carried integers that are static in the first iteration, and their values there.
     """
     defined_by = {v: e for e in eqns for v in e.outvars}
@@ -112,10 +108,8 @@ def index_values(
     """Return the static integers and booleans that are computed of static ones.
 
     Args:
-      eqns: equations of one iteration.
       constants: loop-invariant numbers, and stacks of numbers.
       xs: arrays of the numbers in all iterations, or `Affine`.
-      trips: the number of iterations.
 
     Returns:
       ``xs`` with the results of equations added; a boolean of `Affine` values is that of all iterations.
@@ -144,8 +138,6 @@ def consecutive(index: Any, axis: int, shape: Sequence[Any]) -> Access | None:
 
     Args:
       index: an integer for each iteration, as an array or `Affine`.
-      axis: the axis that it indexes.
-      shape: the array's.
     """
     if isinstance(index, Affine):
         first = index.first if index.step > 0 else index.after - index.step

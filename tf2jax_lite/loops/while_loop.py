@@ -39,17 +39,12 @@ def while_loop(
     """Run a loop that has derivatives of both modes; see ``jax.lax.while_loop``.
 
     Args:
-      test: the condition, a function of the carry.
-      step: the body, a function of the carry.
       start: the initial carry, a pytree of arrays.
       max_trips: an upper bound of the trip count; None if unknown.
       end: the leaves of the last carry, if they are computed already and only derivatives are needed.
 
     Returns:
       The last carry, and whether reverse mode is supported: not if iterations have effects, which would be repeated.
-
-    Raises:
-      TypeError: raised by JAX, if the carry changes its shape or dtype.
     """
     leaves, tree = jax.tree.flatten(start)
 

@@ -11,18 +11,15 @@ from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.ops.registry import known_ops
 
-from .loops import scan_layers_op, while_op
-from .op_lowerings import call_ops, cond_ops, gradient_ops, undefined_op, variable_ops, xla_call_module
+from .loops import while_op
+from .op_lowerings import cond_ops, gradient_ops, variable_ops, xla_call_module
 
 __all__ = [
     "Program",
     "Trace",
-    "call_ops",
     "cond_ops",
     "gradient_ops",
     "known_ops",
-    "scan_layers_op",
-    "undefined_op",
     "variable_ops",
     "while_op",
     "xla_call_module",

@@ -30,9 +30,6 @@ def widen(graph: ir.Graph) -> ir.Graph:
     """Return a graph with float64 for floats and complex128 for complex numbers.
 
     Casts to narrower floats become casts to float64: rounding in the graph is removed as well.
-
-    Raises:
-      UnsupportedError: part of the graph is compiled (XlaCallModule), with its types.
     """
     opaque = [node.name for _, node in graph.walk() if node.op == "XlaCallModule"]
     if opaque:

@@ -155,12 +155,6 @@ REQUIRED = tuple(entry.name for entry in PASSES if entry.required)
 
 
 def run_passes(graph: ir.Graph, config: Config, only: Collection[str] | None = None) -> ir.Graph:
-    """Run the passes in order.
-
-    Args:
-      graph: a verified graph.
-      config: the options; ``passes`` chooses the optional passes.
-      only: names of the passes to run; all by default.
-    """
+    """Run the passes in order."""
     chosen = {name for name in NAMES if name in REQUIRED or is_chosen(config.passes, name)}
     return apply(PASSES, chosen if only is None else chosen.intersection(only), graph, config)

@@ -51,10 +51,6 @@ def partition_host(main: ir.Function, graph: ir.Graph) -> HostPartition:
 
     Args:
       main: the function, without calls (see `inline_calls`).
-      graph: the graph it belongs to: its functions, and what it captures.
-
-    Raises:
-      UnsupportedError: the prefix would need a trained variable, or one that the function writes.
     """
     return _Partitioner(main, graph).run()
 
@@ -119,10 +115,8 @@ class _Partitioner:
         return "works on strings" if strings else "reads a table or dataset"
 
     def _is_foreign(self, ref: ir.TensorRef) -> bool:
-        """Return whether a tensor is one that the lowering cannot represent.
-
-        The lowering represents arrays, variables, lists and literals.
-        """
+        """Return whether a tensor is one that the lowering cannot represent."""
+        # The lowering represents arrays, variables, lists and literals.
         if ref.node in self._captures:
             return not isinstance(self._captures[ref.node], (ir.Variable, np.ndarray))
         node = self._nodes.get(ref.node)
@@ -171,12 +165,7 @@ class _Partitioner:
             stack.extend(c for c in current.control if c not in self._trained)
 
     def _downstream(self, start: Callable[[ir.Node], bool], *, through_shapes: bool = True) -> set[str]:
-        """Return the nodes for which ``start`` holds, and those that depend on them.
-
-        Args:
-          start: the predicate.
-          through_shapes: whether to include nodes that depend on shapes alone.
-        """
+        """Return the nodes for which ``start`` holds, and those that depend on them."""
         found: set[str] = set()
         for node in self._live:
             if start(node):
@@ -188,10 +177,8 @@ class _Partitioner:
         return found
 
     def _literals(self) -> set[str]:
-        """Return the nodes that depend on constants alone.
-
-        The lowering evaluates them, strings included.
-        """
+        """Return the nodes that depend on constants alone."""
+        # The lowering evaluates them, strings included.
         found: set[str] = set()
         for node in self._live:
             if self._runs_in_jax(node) and (
@@ -275,10 +262,8 @@ class _Partitioner:
         )
 
     def _copied_literals(self) -> set[str]:
-        """Return the prefix's nodes that the core duplicates.
-
-        Constants need not be arguments of the core.
-        """
+        """Return the prefix's nodes that the core duplicates."""
+        # Constants need not be arguments of the core.
         found: set[str] = set()
         stack = [ref.node for n in self._live if n.name not in self._host for ref in n.inputs]
         stack += [ref.node for ref in self._main.outputs]

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.imported_function import ImportedFunction
+from tf2jax_lite.calling.interface import ImportedFunction
 from tf2jax_lite.frontend.concrete import concrete_function, trace
 from tf2jax_lite.frontend.concrete.saved_signatures import signature_loader
 from tf2jax_lite.frontend.runtime.host_function import HostFunction
@@ -204,8 +204,6 @@ def signature_converter(
     """Return a function that converts signatures of a model, which is loaded once.
 
     Args:
-      path: as for `convert_saved_model`.
-      tags: as for `convert_saved_model`.
       stored: params of real numbers are `StoredArray`s, which stay in the checkpoint; only `export` takes them.
     """
     with reading(os.fspath(path)):
@@ -223,15 +221,8 @@ def signature_converter(
 def split_concrete(function: Any, name: str) -> tuple[HostFunction, AnnotatedFunction, dict[str, Any]]:
     """Convert in two parts; see `convert_saved_model` with ``split_host=True``.
 
-    Args:
-      function: a ConcreteFunction.
-      name: its name in messages.
-
     Returns:
       ``(host_fn, jax_fn, params)``.
-
-    Raises:
-      UnsupportedError: the function cannot be split.
     """
     imported = concrete_function.load_concrete(function, name=name, opaque=True)
     # The prefix runs in TensorFlow and keeps its ops; the partition only needs a graph without control flow v1.

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling import x64_params
+from tf2jax_lite.calling import integers
 from tf2jax_lite.calling.coercion import in_kind, is_key
 from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.layer_stacks import Stacks, stacked, unstacked
@@ -132,9 +132,6 @@ class ConvertedFunction:
     """A planned graph with its interface and options, all fixed at conversion.
 
     Attributes:
-      program: the planned graph.
-      interface: its calling interface.
-      config: the options at conversion.
       promote_dtypes: whether operands of ops may differ in dtype, so that they are promoted as by JAX.
     """
 
@@ -148,6 +145,11 @@ class ConvertedFunction:
         """The captured variables by name."""
         found = (c.value for c in self.program.graph.captures if isinstance(c.value, ir.Variable))
         return {v.name: v for v in found}
+
+    @property
+    def draws(self) -> bool:
+        """Whether the function draws random numbers."""
+        return bool(self.program.random_nodes)
 
     @functools.cached_property
     def stacks(self) -> dict[str, list[str]]:
@@ -163,7 +165,7 @@ class ConvertedFunction:
                 shape = tuple(d or 0 for d in variable.shape or ())
                 value = jax.ShapeDtypeStruct(shape, variable.dtype)
             if name in self.program.wide:
-                value = x64_params.as_param(value, name)
+                value = integers.as_param(value, name)
             out[VariableName(name, variable.trainable)] = value
         return out
 
@@ -213,7 +215,7 @@ class ConvertedFunction:
         **sized: Any,
     ) -> tuple[list[Any], dict[str, Any]]:
         state = dict(params)
-        given = x64_params.enter(state, self.program.wide)
+        given = integers.enter(state, self.program.wide)
         initial = dict(state) if wanted == "results" else None
         silent = wanted in ("state", "sizes")
         trace = Trace(
@@ -230,7 +232,7 @@ class ConvertedFunction:
             inputs = _with_bounded_splits(inputs, self.interface.ragged)
         flat = trace.call(self.program.graph.main, [*inputs, *captured], trace.root_frame())
         flat = [v.resolved() if isinstance(v, RankVariants) else v for v in flat]
-        x64_params.leave(trace.state, given)
+        integers.leave(trace.state, given)
         kept = {name: value for name, value in trace.state.items() if not name.startswith(static.LOCAL)}
         for value in flat:
             warn_if_narrowed(value, f"a result of {self.interface.name}")
@@ -296,10 +298,8 @@ class ConvertedFunction:
 
 
 def _with_bounded_splits(inputs: Sequence[Any], ragged: Sequence[tuple[int, int]]) -> list[Any]:
-    """Return inputs with row splits clipped to the number of values.
-
-    Interval analysis finds their bound so.
-    """
+    """Return inputs with row splits clipped to the number of values."""
+    # Interval analysis finds their bound so.
     out = list(inputs)
     for first, rank in ragged:
         for index in range(first + 1, first + 1 + rank):
@@ -334,11 +334,7 @@ def _shape(value: Any) -> Any:
 
 
 def _typed_key(rng: Any) -> Any:
-    """Return a typed key for a typed or a raw (uint32) key.
-
-    Raises:
-      InputError: ``rng`` is neither.
-    """
+    """Return a typed key for a typed or a raw (uint32) key."""
     if rng is None:
         return None
     if is_key(rng):

@@ -26,17 +26,11 @@ def initial_value(proto: Any, variable: str, plan: Callable[[ir.Graph], Program]
     """Return the value that the first Assign of a variable gives it.
 
     Args:
-      proto: the GraphDef.
-      variable: the name of the node that makes the variable.
       plan: prepares a graph for the interpreter: the later steps of a conversion.
 
     Returns:
       The value; None if the initializer depends on more than constants, or does not convert. Random initializers draw
       with key 0.
-
-    Raises:
-      LimitError: the initializer would take more memory than ``config.max_constant_bytes``, more than `MAX_STEPS` loop
-        iterations, or an unknown number of them.
     """
     sources = (
         node.input[1]
@@ -73,14 +67,8 @@ def _has_loop(graph: ir.Graph) -> bool:
 
 
 def _check(jaxpr: Any, name: str, bounded: bool, times: int) -> None:
-    """Check the arrays and loops of an initializer before it runs.
-
-    Args:
-      jaxpr: the initializer or a part of it.
-      name: the variable's name.
-      bounded: whether loops of unknown length are known to end.
-      times: how often the part runs.
-    """
+    """Check the arrays and loops of an initializer before it runs."""
+    # bounded: whether loops of unknown length are known to end.
     for equation in jaxpr.eqns:
         for result in equation.outvars:
             shape, dtype = getattr(result.aval, "shape", ()), getattr(result.aval, "dtype", None)

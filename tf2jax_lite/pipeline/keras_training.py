@@ -46,11 +46,7 @@ class TrainingFacts:
 
     @classmethod
     def from_json(cls, value: Any) -> TrainingFacts | None:
-        """Return facts of an artifact's metadata; None if there are none.
-
-        Raises:
-          ValueError: they are damaged.
-        """
+        """Return facts of an artifact's metadata; None if there are none."""
         if value is None:
             return None
         flags = ("adds_losses", "returns_losses", "masks_losses")

@@ -42,7 +42,6 @@ def convert_file(
       path: a SavedModel directory or its ``saved_model.pb``, a Keras file (``.keras``, ``.h5``, ``.hdf5``), a frozen
         GraphDef (``.pb``) or a TF1 checkpoint's graph (``.meta``), whose variables are in the checkpoint beside it.
       signatures: of a SavedModel, which to convert; all that take arrays if left out.
-      tags: of a SavedModel, the tags of the MetaGraph.
       train: of a Keras file, add the function ``train``, which runs in training mode.
       inputs: of a frozen graph, names of tensors that become arguments; its placeholders if left out.
       outputs: of a frozen graph, names of results; tensors that no node reads if left out.
@@ -56,10 +55,6 @@ def convert_file(
 
     Returns:
       Name to function and params. The name of a Keras model and of a frozen graph is ``serving_default``.
-
-    Raises:
-      InvalidModelError: the model is missing or damaged.
-      InputError: an option does not apply to this kind of model.
     """
     path = model_path(path)
     if not path.is_dir() and not path.is_file():
@@ -157,21 +152,15 @@ def convert_keras_model(
     """Convert a Keras model in evaluation mode and, on request, in training mode.
 
     Args:
-      model: the model.
       specs: the structure of its inputs with ``tf.TensorSpec`` leaves; the model's own if left out.
       train: add the function ``train``, which runs in training mode; of a model that adds losses (regularizers,
         ``add_loss``), it returns ``(results, their sum)``.
       split_host: leave strings, decoders and tables before the model in TensorFlow; see `convert_file`.
       progress: called with the name of each step as it begins.
-      where: its name in messages.
 
     Returns:
       ``serving_default`` and ``train``, each with its params; equal variables have equal names. Their attribute
         ``training`` has the model's `TrainingFacts`.
-
-    Raises:
-      InvalidModelError: the shapes of the model's inputs are unknown.
-      UnsupportedError: the model cannot be converted.
     """
     found: Functions = {}
     for name, function, given in keras_functions(model, specs=specs, train=train, where=where):
@@ -190,9 +179,6 @@ def keras_functions(
     """Return (name, tf.function, structure of tf.TensorSpec) for each mode.
 
     See `convert_keras_model`.
-
-    Raises:
-      InvalidModelError: the shapes of the model's inputs are unknown.
     """
     if specs is None:
         specs = keras_specs(model, where)
@@ -225,9 +211,6 @@ def convert_keras_mask(model: Any, specs: Any = None) -> tuple[AnnotatedFunction
 
     Returns:
       The function and its params: a structure like the results', with True for elements that count in losses.
-
-    Raises:
-      InvalidModelError: the shapes of the model's inputs are unknown.
     """
     import tensorflow as tf
 
@@ -254,13 +237,8 @@ def keras_specs(model: Any, where: str = "Keras model", shapes: Any = None) -> A
     is the model's compute dtype.
 
     Args:
-      model: the model.
-      where: its name in messages.
       shapes: for a model without symbolic inputs, the shapes to use instead of those that it was built with: a list, or
         a dict by name, of strings such as ``"b,224,224,3"``.
-
-    Raises:
-      InvalidModelError: the shapes of the model's inputs are unknown, and no shapes are given.
     """
     import tensorflow as tf
 
@@ -308,13 +286,7 @@ def _given_shapes(shapes: Any, built: Any) -> Any:
 
 
 def load_keras(path: Path) -> Any:
-    """Load a file with Keras 3, else with tf_keras; neither runs code from the file.
-
-    Raises:
-      InvalidModelError: neither can load it.
-      LimitError: its weights would take more than ``config.max_constant_bytes``, and than the file allows for.
-      UntrustedError: the file names an object that does not only compute, and ``config.trusted`` does not name it.
-    """
+    """Load a file with Keras 3, else with tf_keras; neither runs code from the file."""
     modules = reject_code(path)
     problems = []
     libraries = ("keras",) if _is_keras_3(path) else ("keras", "tf_keras")

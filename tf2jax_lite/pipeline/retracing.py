@@ -39,9 +39,6 @@ class Retracing:
     `support.retrace.retrace` starts it again.
 
     Args:
-      program: the planned graph.
-      interface: its calling interface.
-      config: the options at conversion.
       once: evaluates the program: ``once(params, inputs, key, promote_dtypes, wanted, inconclusive=..., tracker=...)``;
         see `Trace`.
 
@@ -60,8 +57,6 @@ class Retracing:
         """Run the program.
 
         Args:
-          params: arrays by name.
-          inputs: flat inputs of the main function.
           key: a typed PRNG key, or None.
           promote_dtypes: whether operands of ops may differ in dtype.
         """

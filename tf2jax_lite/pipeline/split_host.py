@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.imported_function import ImportedFunction
-from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.interface import ImportedFunction, Interface
 from tf2jax_lite.calling.names import parameter_name
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, is_leaf, is_namedtuple, walk
 from tf2jax_lite.frontend.runtime.host_function import BoundaryTensor, HostFunction, Prefix, build_prefix
@@ -32,10 +31,6 @@ def split_imported(concrete: Any, imported: ImportedFunction) -> tuple[HostFunct
 
     Returns:
       The prefix as a function, and the core; its arguments are the results of the prefix, by name.
-
-    Raises:
-      UnsupportedError: the graph cannot be split: the prefix would need a trained variable, or the core would not
-        return anything.
     """
     graph, interface = imported.graph, imported.interface
     inlined = inline_calls(graph)

@@ -37,8 +37,6 @@ def plan_graph(graph: ir.Graph, config: Config, compiler: NodeCompiler | None = 
     """Verify a graph, run the passes, plan its functions: steps 2 to 4.
 
     Args:
-      graph: the graph as imported.
-      config: the options.
       compiler: compiles nodes without an implementation; without one they raise UnsupportedOpsError.
     """
     graph = verified_graph(graph, config)

@@ -20,9 +20,6 @@ from tf2jax_lite.support.errors import DtypeMismatchError, InputError, InvalidMo
 from tf2jax_lite.values.static import canonical
 
 from .interpreter import (  # noqa: F401
-    batch_norm,
-    chlo,
-    collectives,
     control_flow,
     custom_calls,
     dot_conv_fft,
@@ -38,11 +35,7 @@ __all__ = ["check_payload", "checked_call", "evaluate", "from_stablehlo", "main_
 
 
 def main_function(module: Module) -> Function:
-    """Return the function that a module is called by.
-
-    Raises:
-      InvalidModelError: it has none.
-    """
+    """Return the function that a module is called by."""
     if "main" not in module.functions:
         raise InvalidModelError(f"the StableHLO module has no function 'main', only {sorted(module.functions)}.")
     return module.functions["main"]
@@ -61,11 +54,8 @@ def evaluate(
     """Call a module's main function.
 
     Args:
-      module: a result of `parse`.
       args: flat arguments; numpy arrays are static.
-      platforms: the platforms that the module was written for, in its order.
       platform: the one in use; by default JAX's default backend.
-      functions: callables for TensorFlow functions that the module calls.
       infer_relu: replace functions that came from jax.nn.relu by it, so that the gradient at 0 is 0.
       cast: cast arguments to the module's dtypes instead of raising an error.
 

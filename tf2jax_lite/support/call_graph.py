@@ -11,14 +11,7 @@ def check_size(callees: Mapping[str, Sequence[str]], sizes: dict[str, int], max_
     """Raise an error for functions that are recursive, or too large expanded.
 
     Args:
-      callees: for each function the names of those that it calls, one for each call.
       sizes: for each function the number of its nodes; those of calls are added.
-      max_nodes: maximum number of nodes of a function with those of its calls.
-      max_depth: maximum nesting of calls.
-
-    Raises:
-      InvalidModelError: a function calls itself, directly or through others.
-      LimitError: calls are nested deeper, or a function has more nodes.
     """
     depth: dict[str, int] = {}
     for name in callees_first(callees):
@@ -37,14 +30,7 @@ def check_size(callees: Mapping[str, Sequence[str]], sizes: dict[str, int], max_
 
 
 def callees_first(callees: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the names of functions so that each comes after those that it calls.
-
-    Args:
-      callees: for each function the names of those that it calls; names without an entry are ignored.
-
-    Raises:
-      InvalidModelError: a function calls itself, directly or through others.
-    """
+    """Return the names of functions so that each comes after those that it calls."""
     order: list[str] = []
     is_done: dict[str, bool] = {}
     for root in callees:

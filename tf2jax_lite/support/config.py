@@ -39,8 +39,6 @@ class Config:
         Off for programs that mean windows.
       raise_on_prevent_gradient: raise when differentiating through ``PreventGradient``. Off for gradients of saved
         models, which TensorFlow does not differentiate.
-      raise_on_missing_custom_gradient: raise if a custom gradient was not saved with the model, or cannot be traced;
-        otherwise warn and differentiate the forward code. On for training.
       raise_on_lost_effect: raise for a stateful node without an implementation that TensorFlow would run for its side
         effect (an insertion into a table); otherwise warn and remove it, for models whose results do not need it.
       resize_bilinear_precision: the precision of the matrix products of bilinear resizing: "default", "high" or
@@ -76,12 +74,10 @@ class Config:
         faster, and convolutions and poolings run slower on CPU. "auto" applies a rule where the run time that it saves
         in 100 calls outweighs the time to compile it, "auto:N" in N calls.
       max_nodes: maximum number of nodes of a graph, including its functions, checked before it is read. This limit and
-        the next three protect against hostile files; larger models need larger ones.
+        the next two protect against hostile files; larger models need larger ones.
       max_constant_bytes: maximum number of bytes that the constants of a graph declare together, of one constant that
         is computed from them at conversion, of one constant of a StableHLO module, and of the weights of a Keras file
         together, unless they are in the file. A small file can declare much.
-      max_result_bytes: maximum number of bytes of one node's result, and of any tensor of a StableHLO module: XLA
-        aborts the process for the shapes of some damaged models.
       max_input_bytes: maximum number of bytes of the arrays of one .npz file, unpacked: inputs of a model, or training
         data. Files of clients have ``max_client_bytes`` instead.
       trusted: names of effects to allow besides computing, separated by commas: ops that run code or touch files
@@ -97,7 +93,6 @@ class Config:
     infer_relu_from_jax2tf: bool = True
     infer_cumulative_reduction_from_jax2tf: bool = True
     raise_on_prevent_gradient: bool = True
-    raise_on_missing_custom_gradient: bool = False
     raise_on_lost_effect: bool = True
     resize_bilinear_precision: str = "highest"
     enable_checkify_for_asserts: bool = False
@@ -114,7 +109,6 @@ class Config:
     xla_cpu_rules: bool | str | frozenset[str] = True
     max_nodes: int = 500_000
     max_constant_bytes: int = 1 << 31
-    max_result_bytes: int = 1 << 40
     max_input_bytes: int = 1 << 33
     trusted: str = ""
 

@@ -34,7 +34,6 @@ def update(state: int, data: np.ndarray) -> int:
     """Return the state after more bytes.
 
     Args:
-      state: the state before them.
       data: uint8, contiguous.
     """
     whole = data.size - data.size % 4
@@ -68,10 +67,8 @@ def _folded(words: np.ndarray, lanes: int, state: int) -> np.ndarray:
 
 @functools.cache
 def _tables(words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the states after ``words`` zero words, by the halves of a state.
-
-    The first table is for the lower half.
-    """
+    """Return the states after ``words`` zero words, by the halves of a state."""
+    # The first table is for the lower half.
     columns = [_shifted(1 << bit, 32) for bit in range(32)]
     power = 1
     while power < words:  # a power of 2

@@ -10,9 +10,7 @@ class Entry(NamedTuple):
     """A step of a list.
 
     Attributes:
-      name: switches it off.
       run: returns the value that it rewrites, and takes it as the first argument.
-      reason: the reason for its position in the list.
       effect: the rewrite in a few words, before -> after, where the name does not say it.
       required: whether results would be wrong, or missing, without it: no option switches it off.
     """
@@ -28,10 +26,7 @@ def apply(entries: Collection[Entry], names: Collection[str], value: Any, *args:
     """Apply the entries of these names in order.
 
     Args:
-      entries: the list.
       names: names of entries, as `tf2jax_lite.support.config.chosen_names` returns them.
-      value: the value that each entry rewrites.
-      *args: further arguments of each entry.
     """
     for entry in entries:
         if entry.name in names:

@@ -202,10 +202,11 @@ class LoweringError(Tf2JaxError, ValueError):
     """A node could not be evaluated.
 
     Attributes:
-      node: the node's name.
-      op: the node's op.
       path: names of the functions and call nodes that lead to it, outermost first.
+      shapes: the shapes that meet in it, and vectors of sizes that it reads; their dimensions may be symbolic.
     """
+
+    shapes: Sequence[Sequence[Any]] = ()
 
     def __init__(self, message: str, *, node: str = "", op: str = "", path: Sequence[str] = ()):
         Exception.__init__(self, message)  # not super(): one subclass also derives from an error of JAX

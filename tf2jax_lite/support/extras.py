@@ -10,11 +10,7 @@ from .errors import InputError, MissingLibraryError
 
 
 def require_device() -> None:
-    """Let JAX find its devices.
-
-    Raises:
-      InputError: JAX cannot use the platform that it was told to use.
-    """
+    """Let JAX find its devices."""
     import jax
 
     try:
@@ -30,10 +26,6 @@ def require_device() -> None:
 
 
 def require_tensorflow() -> None:
-    """Check that TensorFlow is installed, without importing it.
-
-    Raises:
-      MissingLibraryError: it is not.
-    """
+    """Check that TensorFlow is installed, without importing it."""
     if importlib.util.find_spec("tensorflow") is None:
         raise MissingLibraryError("TensorFlow models need TensorFlow: pip install 'tf2jax-lite[tensorflow]'")

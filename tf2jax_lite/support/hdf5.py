@@ -25,10 +25,6 @@ def memory_bytes(dataset: Any, limit: int) -> int:
 
     Args:
       dataset: an ``h5py.Dataset`` of numbers or strings, in the file itself.
-      limit: the largest number of interest.
-
-    Raises:
-      ValueError: the file is damaged.
     """
     found = dataset.nbytes
     if not dataset.dtype.hasobject or found > limit or not dataset.size:

@@ -60,12 +60,7 @@ _RULES = """
 
 
 def page(title: str, body: Iterable[str]) -> str:
-    """Return a page.
-
-    Args:
-      title: plain text.
-      body: parts of HTML.
-    """
+    """Return a page."""
     style = (
         f":root {{ color-scheme: light dark; {_COLORS} }}"
         f"@media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}"
@@ -118,11 +113,8 @@ def table(
     """Return a table.
 
     Args:
-      head: the columns' titles.
-      rows: cells of HTML.
       numeric: titles of columns that are aligned to the right.
       fold: what the rows are. A table of more than ``keep`` rows is closed, and this text opens it.
-      keep: see ``fold``.
     """
     classes = [' class="n"' if title in numeric else "" for title in head]
     top = "".join(f"<th{c}>{title}</th>" for c, title in zip(classes, head, strict=True))
@@ -135,9 +127,12 @@ def table(
     return f"<details><summary>{len(rows)} {escaped(fold)}</summary>{found}</details>"
 
 
-def bars(values: Mapping[str, float], texts: Mapping[str, str], limit: int = 30) -> str:
-    """Return the first ``limit`` bars with their texts, and the number of others."""
-    drawn = list(values.items())[:limit]
+_MAX_BARS = 30
+
+
+def bars(values: Mapping[str, float], texts: Mapping[str, str]) -> str:
+    """Return the first bars with their texts, and the number of others."""
+    drawn = list(values.items())[:_MAX_BARS]
     largest = max((value for _, value in drawn), default=0.0) or 1.0
     rows = (
         f"<span>{escaped(name)}</span>"

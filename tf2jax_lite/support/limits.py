@@ -26,21 +26,17 @@ MAX_DIMENSIONS = 64
 """Maximum number of dimensions of NumPy's arrays."""
 
 
+MAX_RESULT_BYTES = 1 << 40
+"""Maximum size of a node's result, and of any tensor of a StableHLO module: XLA ends the process on overflow."""
+
+
 def check_bytes(
     shape: Iterable[int], itemsize: int, what: str, *, limit: int | None = None, option: str = "max_constant_bytes"
 ) -> int:
     """Return the number of bytes of an array that is not allocated yet.
 
     Args:
-      shape: its sizes.
-      itemsize: bytes of one element.
-      what: its name in messages.
       limit: maximum number of bytes; the option's value if left out.
-      option: the option that sets the limit.
-
-    Raises:
-      InvalidModelError: a size is negative.
-      LimitError: the array is larger than the limit.
     """
     sizes = [int(d) for d in shape]
     if any(d < 0 for d in sizes):
@@ -55,6 +51,13 @@ def check_bytes(
     return needed
 
 
+def check_result(shape: Iterable[int], itemsize: int, what: str) -> None:
+    """Check the size of a result, which no option raises."""
+    sizes = [int(d) for d in shape]
+    if math.prod(sizes) * itemsize > MAX_RESULT_BYTES:
+        raise LimitError(f"{what} of shape {sizes[:8]} takes more than {MAX_RESULT_BYTES} bytes, the maximum.")
+
+
 def _short(number: int) -> str:
     return str(number) if number < 10**18 else f"more than 10^{int(math.log10(number))}"
 
@@ -64,10 +67,6 @@ def regular(file: Path, kind: type[Tf2JaxError] = InvalidModelError) -> Path:
 
     Args:
       file: an untrusted file; of a link the target counts.
-      kind: the error that is raised.
-
-    Raises:
-      Tf2JaxError: ``kind``: it is not a regular file.
     """
     try:
         mode = file.stat().st_mode
@@ -79,12 +78,7 @@ def regular(file: Path, kind: type[Tf2JaxError] = InvalidModelError) -> Path:
 
 
 def read_bytes(file: Path) -> bytes:
-    """Return the contents of a file with a protocol buffer.
-
-    Raises:
-      InvalidModelError: the file cannot be read, or is not a regular file.
-      LimitError: the file is larger than any protocol buffer.
-    """
+    """Return the contents of a file with a protocol buffer."""
     try:
         size = regular(file).stat().st_size
         if size > MAX_PROTO_BYTES:
@@ -97,17 +91,7 @@ def read_bytes(file: Path) -> bytes:
 def parse_json(
     text: str | bytes, where: str, kind: type[Tf2JaxError] = InvalidModelError, *, limit: int = MAX_JSON_BYTES
 ) -> Any:
-    """Parse untrusted JSON.
-
-    Args:
-      text: the JSON.
-      where: the file, or a description of it.
-      kind: the error that is raised.
-      limit: maximum length of the text.
-
-    Raises:
-      Tf2JaxError: ``kind``: the text is too long, nested too deeply, or no JSON.
-    """
+    """Parse untrusted JSON."""
     if len(text) > limit:
         raise kind(f"{where}: {len(text)} bytes of JSON; at most {limit} are read.")
     with reading(where, kind):
@@ -115,11 +99,7 @@ def parse_json(
 
 
 def read_json(file: Path, kind: type[Tf2JaxError] = InvalidModelError, *, limit: int = MAX_JSON_BYTES) -> Any:
-    """Read an untrusted JSON file; see `parse_json`.
-
-    Raises:
-      Tf2JaxError: ``kind``: as `parse_json`, or the file cannot be read, or is not a regular file.
-    """
+    """Read an untrusted JSON file; see `parse_json`."""
     with reading(str(file), kind):
         size = regular(file, kind).stat().st_size
         if size > limit:

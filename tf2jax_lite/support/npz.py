@@ -43,14 +43,7 @@ def read_npz(
     """Return the arrays of a file that ``np.savez`` or ``np.savez_compressed`` wrote.
 
     Args:
-      path: the file.
-      kind: the error that is raised.
       limit: maximum number of bytes of the arrays, unpacked; ``config.max_input_bytes`` if left out.
-      option: the option that sets the limit, for the message.
-
-    Raises:
-      Tf2JaxError: ``kind``: the file is not an .npz or damaged, an array has Python objects, the arrays are too large,
-        or there are more than `MAX_ARRAYS`.
     """
     return _read(path, kind, limit, option, data=True)
 
@@ -58,11 +51,7 @@ def read_npz(
 def shapes_in_npz(
     path: str | os.PathLike[str], kind: type[Tf2JaxError] = InputError, *, limit: int | None = 1 << 62
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a file's arrays without reading them; see `read_npz`.
-
-    Raises:
-      Tf2JaxError: as `read_npz`.
-    """
+    """Return the shapes of a file's arrays without reading them; see `read_npz`."""
     return _read(path, kind, limit, "max_input_bytes", data=False)
 
 
@@ -70,13 +59,7 @@ def read_npy(data: bytes, shape: tuple[int, ...], kind: str, where: str) -> np.n
     """Return the array that bytes in NumPy's format hold, if it is the one expected.
 
     Args:
-      data: the bytes.
-      shape: the shape that the array must have.
       kind: the kind of its dtype: "f" for floating point of any width.
-      where: the array, for messages.
-
-    Raises:
-      InputError: the bytes are damaged, hold another array, or not as many numbers as announced.
     """
     file = io.BytesIO(data)
     try:
@@ -132,11 +115,7 @@ def _read(path: Any, kind: type[Tf2JaxError], limit: int | None, option: str, da
 
 
 def read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Return shape, Fortran order and dtype of the array at a file's position.
-
-    Raises:
-      ValueError: there is no array.
-    """
+    """Return shape, Fortran order and dtype of the array at a file's position."""
     version = np.lib.format.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"npy format {version} is unknown")

@@ -59,7 +59,6 @@ def op(
     Args:
       kinds: the operation's kind, or a collection of those that it may have.
       *operands: patterns of the first operands, those that follow may be anything.
-      where: a further condition on the operation.
       through: kinds of operations that forward their first operand, which may stand between this one and its user.
       commutes: whether the first two operands may be swapped.
       name: the name of the operation in results; as an operand elsewhere it stands for its value.

@@ -18,10 +18,6 @@ def retrace(attempt: Callable[[], _T], learn: Callable[[Exception], bool], *erro
       attempt: traces once, with all that is learned so far.
       learn: takes the error that ended an attempt, and returns whether the next attempt differs. It bounds their
         number, and may raise another error.
-      *errors: the types of errors that it takes.
-
-    Returns:
-      The result of the first attempt that ends without an error.
     """
     while True:
         try:

@@ -23,9 +23,6 @@ class Scoped(Generic[T]):
     Blocks may end in any order, and in another thread than they began in, as blocks in generators do; tokens of a
     ContextVar do not support that. (While a generator is suspended inside of a block, its value is active for its
     caller, as with ``numpy.errstate``.)
-
-    Args:
-      name: for debugging.
     """
 
     def __init__(self, name: str):

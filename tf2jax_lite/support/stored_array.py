@@ -22,16 +22,7 @@ class StoredArray:
     ``numpy.asarray`` reads it; `chunks` reads it with little memory.
 
     Args:
-      file: the file.
-      offset: of the first byte.
-      shape: its shape.
-      dtype: of the bytes in the file, little-endian.
       checksum: CRC-32C of the bytes.
-      name: its name in messages.
-      converted: the dtype of the values if it is another.
-
-    Raises:
-      InvalidModelError: it has more dimensions than NumPy's arrays can have.
     """
 
     def __init__(
@@ -86,11 +77,7 @@ class StoredArray:
         )
 
     def chunks(self) -> Iterator[np.ndarray]:
-        """Yield the elements in C order, as vectors that hold until the next is taken.
-
-        Raises:
-          InvalidModelError: the file is shorter, or its checksum differs (after the last chunk).
-        """
+        """Yield the elements in C order, as vectors that hold until the next is taken."""
         left = self.size * self._stored.itemsize
         buffer = np.empty(min(left, _CHUNK_BYTES), np.uint8)
         state = crc32c.START

@@ -6,10 +6,6 @@ def printable(text: object, keep: str = "") -> str:
 
     Names of untrusted models and files may contain terminal control sequences, or right-to-left marks that display
     another name.
-
-    Args:
-      text: any object; converted with ``str``.
-      keep: characters that are not escaped.
     """
     text = str(text)
     if text.isprintable():

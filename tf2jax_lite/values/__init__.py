@@ -3,9 +3,7 @@
 Entry functions: `static.static_value` (a value as NumPy if it is static) and `static.as_array` (an operand of
 `jax.lax`). Read
 
-- `types`: aliases `Array`, `ArrayLike`, `Dim`, `Shape`, `DType`;
-- `static`: static and traced values, axes, shape vectors, resources;
-- `tensors`: aliases of values of tensors, `Operand`, `ArrayOrPair`, `Tensor`;
+- `static`: static and traced values, axes, shape vectors, resources; aliases `Array`, `Dim`, `Shape`, `DType`;
 - `specs`: specs of pytrees of values, their join, coercion to a spec;
 - `variant`: the protocol of variants, and `tensor_list`, the TensorList value;
 - `int64`, `uint64`: 64-bit integers as pairs of 32-bit words;

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .types import DType, Shape
+from .static import DType, Shape
 
 _UINT64 = np.dtype(np.uint64)
 
@@ -50,11 +50,7 @@ class WordArray:
         raise NotImplementedError
 
     def to_32_bits(self) -> Any:
-        """Return the elements as an array that JAX has a dtype for.
-
-        Raises:
-          OpError: there is none.
-        """
+        """Return the elements as an array that JAX has a dtype for."""
         raise NotImplementedError
 
 

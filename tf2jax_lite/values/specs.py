@@ -39,9 +39,6 @@ def common_spec(a: Any, b: Any) -> Any:
 
     Values of both specs can be coerced to it. The join of a spec with itself may be more general: a list drops the
     metadata about its elements.
-
-    Raises:
-      OpError: there is none.
     """
     a, b = (b, b) if a is None else (a, a) if b is None else (a, b)
     if type(a) is type(b) and hasattr(a, "common_spec"):
@@ -61,21 +58,13 @@ def coerce(value: Any, spec: Any) -> Any:
 
 
 def coerce_all(items: Sequence[Any]) -> list[Any]:
-    """Return values coerced to the join of their specs.
-
-    Raises:
-      OpError: there is none.
-    """
+    """Return values coerced to the join of their specs."""
     spec = join_specs([None if v is None else spec_of(v) for v in items])
     return [coerce(v, spec) for v in items]
 
 
 def join_specs(specs: Sequence[Any]) -> Any:
-    """Return the spec that values of all these specs can be coerced to.
-
-    Raises:
-      OpError: there is none.
-    """
+    """Return the spec that values of all these specs can be coerced to."""
     present = [spec for spec in specs if spec is not None]
     return functools.reduce(common_spec, present, present[0]) if present else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,6 @@ from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.errors import OpError
 
 from .symbolic_float import FloatDim, is_float_dim
-from .types import Shape
 
 LOCAL = "<local>/"
 """Prefix of the names of resources that live for one call of the converted function, such as stacks."""
@@ -124,9 +123,6 @@ def as_array(value: Any) -> Any:
     It has a canonical dtype, and arrays in place of symbolic dimensions.
 
     Traced values and handles are returned unchanged; NumPy values stay NumPy.
-
-    Raises:
-      OpError: the value is string data, which JAX cannot hold.
     """
     if not is_static(value):
         return value
@@ -142,11 +138,7 @@ def as_array(value: Any) -> Any:
 
 
 def normalize_axis(axis: Any, rank: int) -> int:
-    """Return ``axis`` as an int in ``[0, rank)``.
-
-    Raises:
-      OpError: it is out of range.
-    """
+    """Return ``axis`` as an int in ``[0, rank)``."""
     axis = int(axis)
     if not -rank <= axis < rank:
         raise OpError(f"axis {axis} is out of range for a tensor of rank {rank}")
@@ -156,3 +148,23 @@ def normalize_axis(axis: Any, rank: int) -> int:
 def normalize_axes(axes: Any, rank: int) -> tuple[int, ...]:
     """Return static ``axes`` as ints in ``[0, rank)``, in the given order."""
     return tuple(normalize_axis(axis, rank) for axis in np.asarray(axes).reshape(-1))
+
+
+Array: TypeAlias = jax.Array
+"""A traced or concrete JAX array."""
+
+ArrayLike: TypeAlias = jax.Array | np.ndarray | np.generic
+"""A JAX array, or a static value: a NumPy array or scalar."""
+
+Dim: TypeAlias = Any
+"""A dimension: an int, or a symbolic dimension of `jax.export`, which has the operators of an int."""
+
+Shape: TypeAlias = tuple[Dim, ...]
+
+PartialShape: TypeAlias = tuple[int | None, ...]
+"""A shape that a graph declares, None for unknown dimensions. A shape of unknown rank is None."""
+
+DType: TypeAlias = np.dtype[Any]
+
+DTypeLike: TypeAlias = np.dtype[Any] | type[np.generic]
+"""A dtype as a node's attribute has it, or as a default value states it: ``np.float32``."""

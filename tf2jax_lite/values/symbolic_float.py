@@ -38,10 +38,7 @@ class FloatDim:
     """A symbolic dimension divided by an int.
 
     Attributes:
-      dividend: an int or a symbolic dimension.
-      divisor: a positive int.
       factor: upper bound of the factors of dimensions in the dividend.
-
     Operators return a `FloatDim`, or raise ``InconclusiveDimensionOperation`` where the result is not exact.
     """
 

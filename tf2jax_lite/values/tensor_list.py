@@ -21,8 +21,7 @@ import numpy as np
 from tf2jax_lite.support.errors import OpError
 
 from . import specs
-from .static import UNKNOWN, canonical, static_value
-from .types import DType, Shape
+from .static import UNKNOWN, DType, Shape, canonical, static_value
 from .variant import Variant
 
 ElementShape = Shape | None
@@ -186,11 +185,7 @@ class TensorList(Variant):
         return dataclasses.replace(self.with_buffer(resized(self, int(count)), int(count)), has_capacity=False)
 
     def packed(self) -> TensorList:
-        """Return the list with its elements in one buffer.
-
-        Raises:
-          OpError: they differ in shape or dtype.
-        """
+        """Return the list with its elements in one buffer."""
         if self.items is None:
             return self
         if all(item is None for item in self.items):
@@ -280,11 +275,7 @@ class TensorList(Variant):
         return a.with_buffer(_sum(a.buffer, b.buffer)).with_free_slots(a.free_slots)
 
     def stack(self, others: Sequence[TensorList]) -> ListBatch:
-        """Return this list and others of the same length as a batch.
-
-        Raises:
-          OpError: lengths differ, or are traced.
-        """
+        """Return this list and others of the same length as a batch."""
         lists = [lst.resolved() for lst in (self, *others)]
         first = lists[0]
         if any(lst.is_traced or lst.length != first.length for lst in lists):
@@ -332,9 +323,7 @@ class ListBatch(Variant):
     The batch axis comes first.
 
     Attributes:
-      stacked: the list of batched elements.
       count: how many lists there are.
-      shape: element shape of one list, as the graph declares it.
     """
 
     is_pytree_handle = False

@@ -92,10 +92,8 @@ class U64:
 
 
 def _remainder(value: U64, divisor: U64) -> U64:
-    """Divide bit by bit.
-
-    Remainders stay below 2^63, so that doubling one does not overflow.
-    """
+    """Divide bit by bit."""
+    # Remainders stay below 2^63, so that doubling one does not overflow.
 
     def step(_: int, state: Any) -> Any:
         left, rest = (U64(*pair) for pair in state)

@@ -3,15 +3,15 @@
 Entry: `verify`, which draws inputs, runs both sides and compares; `bisect` finds the node.
 
 Read in this order:
-  targets: one function on both sides, from any kind of model; tf1_session runs TF1 graphs.
-  inputs, index_ranges: inputs drawn from the signature, integers within the tables that they index.
-  runners, compare, gradients, random_outputs: calls of both sides, and comparisons of arrays and gradients.
-  bisection, eager_ops: lockstep evaluation of the graph, node by node.
-  float64_reference, roundoff_error, roundoff_verdict: whether a difference is round-off.
+  targets: one function on both sides, from any kind of model, TF1 graphs by a session.
+  index_ranges: the tables that integer inputs index.
+  runners, compare, gradients: calls of both sides, and comparisons of arrays and gradients.
+  bisection, eager_ops: lockstep evaluation of the graph, node by node, with the Python line of each.
+  float64_reference, roundoff_verdict: whether a difference is round-off.
   artifacts: a stored artifact beside TensorFlow.
-  verifier, results, report, repro_script: the driver, the verdict, and its HTML page and reproduction script.
+  verifier, results, report, repro_script: the driver, which draws inputs, the verdict, its HTML page, a script to
+  reproduce it.
   node_data: the error and time of each node, for Model Explorer.
-  source_locations: the Python line of a node.
 
 Imports TensorFlow; nothing below it may import this package.
 """

@@ -18,16 +18,14 @@ from tf2jax_lite.support.errors import ExportError
 from .compare import OutputComparison, compare_arrays, failed
 from .roundoff_verdict import RoundoffCheck
 
+_LISTED = 30  # errors of params
+
 
 class Artifact:
     """The functions of an artifact; each backend is loaded once.
 
     Args:
-      path: the directory.
       backends: which to compare; ``source`` runs the artifact's own Python code.
-
-    Raises:
-      ExportError: it is not an artifact, or damaged.
     """
 
     def __init__(self, path: Path, backends: Sequence[str]):
@@ -75,22 +73,16 @@ class Artifact:
         """Compare a signature's results and assigned variables with TensorFlow's.
 
         Args:
-          signature: its name.
-          arrays: inputs by name.
-          expected: TensorFlow's results by name.
-          variables: TensorFlow's variables after the call; none if they are not compared.
-          rtol: tolerance.
-          random: names of results that draw random numbers.
           notes: collects notes about values that are not compared.
           roundoff_check: tells round-off from wrong results.
-
-        Raises:
-          ExportError: a file of the artifact is damaged.
         """
         if signature not in self._metadata["signatures"]:
             _note(notes, f"the artifact has no signature {signature!r}")
             return []
         found = []
+        weights = (self._metadata.get("options") or {}).get("weights")
+        if isinstance(weights, dict) and isinstance(weights.get("errors"), dict):
+            _note(notes, _weights_text(weights))
         drawn = self._metadata["signatures"][signature].get("random") == "jax"  # in place of TensorFlow's numbers
         for backend in self._backends:
             if not self._has(signature, backend):
@@ -136,6 +128,14 @@ class Artifact:
         if (signature, backend) not in self._loaded:
             self._loaded[signature, backend] = load(self._path, signature, backend=backend, stack_layers=False)
         return self._loaded[signature, backend]
+
+
+def _weights_text(weights: Mapping[str, Any]) -> str:
+    """Return the errors of weights in fewer bits as text, the largest first."""
+    errors = sorted(((name, float(error)) for name, error in weights["errors"].items()), key=lambda item: -item[1])
+    listed = ", ".join(f"{name} {error:.2%}" for name, error in errors[:_LISTED])
+    more = f", and {len(errors) - _LISTED} more" if len(errors) > _LISTED else ""
+    return f"weights are {weights.get('kind')}; relative errors by param: {listed}{more}"
 
 
 def _note(notes: list[str], text: str) -> None:

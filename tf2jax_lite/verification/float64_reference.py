@@ -57,16 +57,11 @@ class Float64Values:
 def evaluate_in_float64(target: Target, inputs: Sequence[Any]) -> Float64Values | None:
     """Evaluate a function in float64, node by node in TensorFlow.
 
-    Args:
-      target: the function.
-      inputs: its flat inputs; floats are widened.
-
     Returns:
       The values; None for a function that draws random numbers or casts to float16 and the like, which rounds on
       purpose.
 
     Raises:
-      UnsupportedError: part of the graph is compiled (XlaCallModule), with its types.
       CannotRun: a node runs in TensorFlow neither in float64 nor, as JAX runs it, in its own dtypes.
     """
     in_double = _float64_target(target)
@@ -96,15 +91,8 @@ def gradients_in_float64(
     """Compute gradients in float64 by a ``tf.GradientTape`` over the function's nodes.
 
     Args:
-      target: the function.
-      inputs: its flat inputs; floats are widened.
       floating: positions of the inputs to differentiate with respect to.
       trainable: names of the variables to differentiate with respect to; they come first.
-      upstream: gradients of results by their positions.
-      in_jax: computes the same gradients in JAX, of the same arguments.
-
-    Returns:
-      As `evaluate_in_float64`, of gradients.
 
     Raises:
       UnsupportedError, CannotRun: as `evaluate_in_float64`.
@@ -148,10 +136,6 @@ class _Float64Evaluation(LockstepEvaluation):
     """Evaluation of a graph in TensorFlow in float64, without JAX values.
 
     Its `ValuePair`s hold JAX's variable handles alone.
-
-    Args:
-      target: the function, widened.
-      narrow: the graph as it was.
 
     Raises:
       CannotRun: of `results`, see `evaluate_in_float64`.
@@ -215,11 +199,8 @@ class _Float64Evaluation(LockstepEvaluation):
         return results
 
     def _in_jax(self, step: Step, pairs: Sequence[ValuePair], frame: Frame) -> list[Any]:
-        """Return JAX's results, and record its gradient, without a TF kernel.
-
-        Raises:
-          CannotRun: TensorFlow's results, or later its gradient, are others in the node's own dtypes.
-        """
+        """Return JAX's results, and record its gradient, without a TF kernel."""
+        # CannotRun: TensorFlow's results, or later its gradient, are others in the node's own dtypes.
         place, used = self._functions[-1], self._used
         node = self._nodes.get((place, step.node.name))
         if node is None or any(is_opaque(p.tf) for p in pairs):
@@ -278,10 +259,8 @@ class _Float64Evaluation(LockstepEvaluation):
 
 
 def _rounds(node: ir.Node) -> bool:
-    """Return whether a node casts to floats of less than 32 bits.
-
-    A cast to float32 is ordinary round-off.
-    """
+    """Return whether a node casts to floats of less than 32 bits."""
+    # A cast to float32 is ordinary round-off.
     target = node.attrs.get("DstT")
     if node.op != "Cast" or not isinstance(target, np.dtype) or not is_float(target):
         return False

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.op_kinds import CALLS
+from tf2jax_lite.ir.traversal import CALLS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,11 +30,7 @@ _Place = tuple[str, str]
 
 
 def reject_other_models(model: Any) -> None:
-    """Raise if Model Explorer's adapters for TensorFlow do not read a model.
-
-    Raises:
-      InputError: it is neither a SavedModel's directory nor a frozen graph.
-    """
+    """Raise if Model Explorer's adapters for TensorFlow do not read a model."""
     path = model_path(model) if isinstance(model, (str, os.PathLike)) else None
     if path is None or not (path.is_dir() or path.suffix == ".pb"):
         raise InputError(
@@ -50,7 +46,6 @@ class NodeData:
     Attributes:
       errors: the largest relative error, by place; that of a call is the largest inside it.
       seconds: the sum over calls and iterations, by place; of several signatures, the largest.
-      suspects: the positions of nodes at fault.
     """
 
     errors: dict[_Place, float] = dataclasses.field(default_factory=dict)
@@ -81,9 +76,7 @@ def write_node_data(
 
     Args:
       model: a SavedModel's directory, or a frozen graph.
-      tags: of a SavedModel, which MetaGraph.
       results: with bisections; nodes that conversion made, and do not stand in the file, are left out.
-      folder: made if it is missing.
     """
     file = _File.read(model_path(model), tags)
     data = NodeData()

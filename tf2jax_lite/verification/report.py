@@ -18,11 +18,7 @@ _LOWEST = -10  # errors below 1e-10 are drawn there
 
 
 def write_report(result: Verification, path: Path) -> None:
-    """Write the page.
-
-    Raises:
-      ExportError: it cannot be written.
-    """
+    """Write the page."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, html_report(result).encode("utf-8", "replace"))

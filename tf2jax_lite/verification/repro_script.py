@@ -73,12 +73,7 @@ sys.exit(int(differs))
 
 
 def write_repro(suspect: Suspect, folder: Path, rtol: float | None = None) -> Path:
-    """Write ``repro.py`` and ``inputs.npz`` for one node; return the script's path.
-
-    Raises:
-      ExportError: the node is not a raw op by itself (it has a function as attribute, or a variant as input), or the
-        files cannot be written.
-    """
+    """Write ``repro.py`` and ``inputs.npz`` for one node; return the script's path."""
     node: ir.Node = suspect.step.node
     try:
         text, arrays = _script(suspect, node, 1e-4 if rtol is None else rtol)

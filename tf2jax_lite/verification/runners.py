@@ -101,7 +101,10 @@ class JaxRunner:
         return jax.jit(run)
 
 
-def time_both(target: Target, runner: JaxRunner, inputs: Sequence[np.ndarray], calls: int = 7) -> dict[str, float]:
+_CALLS = 7
+
+
+def time_both(target: Target, runner: JaxRunner, inputs: Sequence[np.ndarray]) -> dict[str, float]:
     """Return median seconds per call, ``tensorflow`` and ``jax``, when warm."""
     tensors = target.tensors(inputs)
     before = target.variable_values()
@@ -118,7 +121,7 @@ def time_both(target: Target, runner: JaxRunner, inputs: Sequence[np.ndarray], c
         for name, call in (("tensorflow", tensorflow), ("jax", compiled)):
             call()
             seconds = []
-            for _ in range(calls):
+            for _ in range(_CALLS):
                 begin = time.perf_counter()
                 call()
                 seconds.append(time.perf_counter() - begin)

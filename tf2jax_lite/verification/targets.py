@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_v2_toggles
 
 from tf2jax_lite import ir
 from tf2jax_lite.calling.names import match_names
@@ -18,15 +20,16 @@ from tf2jax_lite.calling.structures import TensorArgument
 from tf2jax_lite.frontend.graphdef import functions
 from tf2jax_lite.frontend.runtime.host_function import HostFunction
 from tf2jax_lite.frontend.safety import raw_protos, unsafe_ops
+from tf2jax_lite.frontend.safety.raw_protos import tensor_infos
 from tf2jax_lite.frontend.saved import graph_def_file, saved_model
 from tf2jax_lite.frontend.saved import meta_graph as tf1
-from tf2jax_lite.frontend.saved.fetches import fetches
+from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint
+from tf2jax_lite.frontend.saved.graph_def_file import fetches
+from tf2jax_lite.frontend.saved.ref_variables import VARIABLE_OPS
 from tf2jax_lite.pipeline import convert, model_files
 from tf2jax_lite.pipeline.converted_function import ConvertedFunction
 from tf2jax_lite.pipeline.model_paths import KERAS_SUFFIXES, model_path
 from tf2jax_lite.support.errors import InputError, InvalidModelError
-
-from . import tf1_session
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,7 +37,6 @@ class Source:
     """A TensorFlow function before conversion.
 
     Attributes:
-      name: the signature's name.
       make: returns the ConcreteFunction; called on conversion.
       path: the model's directory or file, if it came from one.
       graph: for a frozen graph, ``(graph_def, inputs, outputs)``; for a ``.meta`` file its path comes first.
@@ -49,11 +51,7 @@ class Source:
 
 
 class SplitInputs(list):
-    """Flat inputs of the core of a model that was split.
-
-    Attributes:
-      raw: the flat inputs of the whole model that they were prepared from.
-    """
+    """Flat inputs of the core of a model that was split."""
 
     def __init__(self, core: Sequence[Any], raw: Sequence[Any]):
         super().__init__(core)
@@ -65,13 +63,9 @@ class Target:
     """One function on both sides.
 
     Attributes:
-      name: the signature's name.
       concrete: TensorFlow's ConcreteFunction.
-      converted: the converted function.
-      params: variables as converted.
       handles: TensorFlow's variables, as resource tensors, by param name.
       variables: those of them that are known as ``tf.Variable``.
-      path: where it came from.
       host: of a split model, the prefix that prepares the core's inputs; ``converted`` is the core.
     """
 
@@ -116,14 +110,7 @@ class Target:
             tf.raw_ops.AssignVariableOp(resource=self.handles[name], value=tf.constant(value, dtype))
 
     def with_values(self, values: Mapping[str, np.ndarray]) -> Target:
-        """Assign TensorFlow's variables; return the target with these params.
-
-        Args:
-          values: by variable name in the artifact.
-
-        Raises:
-          InputError: there are no variables (in a frozen graph), or others, or of other shapes.
-        """
+        """Assign TensorFlow's variables; return the target with these params."""
         own = {name: variable.shape for name, variable in self.converted.variables.items()}
         names = match_names(values, own)
         wanted = {ours: values[theirs] for theirs, ours in names.items() if ours in own}
@@ -192,7 +179,7 @@ def _tf1_target(source: Source, path: Path, tags: list[str]) -> Target:
     """Convert a signature of a TF1 SavedModel."""
     annotated, params = convert.convert_saved_model(path, source.name, tags)
     converted: ConvertedFunction = annotated.converted
-    session = tf1_session.Session.of_saved_model(path, saved_model.meta_graph(path, tags), source.name, tags)
+    session = Session.of_saved_model(path, saved_model.meta_graph(path, tags), source.name, tags)
     return SessionTarget(source.name, session, converted, params, {}, {}, path)
 
 
@@ -200,7 +187,7 @@ def _meta_target(source: Source, path: Path, inputs: list[str], outputs: list[st
     """Convert the graph of a TF1 checkpoint."""
     annotated, params = convert.convert_graph_def(path, inputs, outputs)
     converted: ConvertedFunction = annotated.converted
-    session = tf1_session.Session.of_meta_graph(path, outputs)
+    session = Session.of_meta_graph(path, outputs)
     return SessionTarget(source.name, session, converted, params, {}, {}, path)
 
 
@@ -239,16 +226,10 @@ def find_sources(
     Args:
       model: a path (SavedModel, ``.keras``, ``.h5``, ``.pb``, ``.meta``), a restored SavedModel, a Keras model, a
         ``tf.function``, a ConcreteFunction or a callable.
-      signatures: which; all by default.
-      tags: of a SavedModel, which MetaGraph.
       train: of a Keras model, add the function ``train``, which runs in training mode.
       args: positional arguments to trace a callable with.
       kwargs: keyword arguments to trace a callable with.
       ends: of a frozen graph, names of inputs and of outputs.
-
-    Raises:
-      InvalidModelError: the model cannot be read, or has no such signature.
-      InputError: the model is of no supported type, or an option does not apply to its type.
     """
     if isinstance(model, (str, os.PathLike)):
         found = list(_of_file(Path(model), tags, train, ends))
@@ -367,3 +348,121 @@ def _of_object(model: Any, train: bool, args: Sequence[Any], kwargs: Mapping[str
         raise InputError(
             f"expected a path, a restored SavedModel, a Keras model or a callable; got {type(model).__name__}."
         )
+
+
+@contextlib.contextmanager
+def _control_flow_v1() -> Iterator[None]:
+    """Build gradients as the graph was built: TensorArrays read this switch."""
+    before = control_flow_v2_toggles.control_flow_v2_enabled()
+    control_flow_v2_toggles.disable_control_flow_v2()
+    try:
+        yield
+    finally:
+        if before:
+            control_flow_v2_toggles.enable_control_flow_v2()
+
+
+def _tensor(argument: str) -> str:
+    """Return an argument's tensor: a node's only result, or one of several."""
+    return argument if ":" in argument else f"{argument}:0"
+
+
+class Session:
+    """One function of a TF1 graph, loaded into a session of its own.
+
+    Args:
+      operations: the names of nodes that run for their side effects.
+    """
+
+    def __init__(self, load: Callable[[Any], None], outputs: Sequence[str], operations: Sequence[str] = ()):
+        self.graph = tf.Graph()
+        options = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+        # Graph optimizers break some v1 control flow ("Retval does not have value"); only the executor matters here.
+        options.graph_options.rewrite_options.disable_meta_optimizer = True
+        with self.graph.as_default():
+            self._session = tf.compat.v1.Session(graph=self.graph, config=options)
+            load(self._session)
+        self._files: Any = None
+        self._outputs = list(outputs)
+        self._operations = list(operations)
+        self._setters: dict[str, tuple[Any, Any]] = {}
+
+    @classmethod
+    def of_saved_model(cls, path: Path, meta_graph: Any, signature: str, tags: Sequence[str]) -> Session:
+        """Return one signature of a TF1 SavedModel."""
+        checkpoint = saved_model.check_before_tensorflow(meta_graph, path)
+        place, holder = saved_model.with_checked(path, checkpoint)
+        parts = tensor_infos(meta_graph.signature_def[signature].outputs)
+        outputs = [info.name for part in parts.values() for info in part.values()]
+
+        def load(session: Any) -> None:
+            tf.compat.v1.saved_model.loader.load(session, list(tags), place, clear_devices=True)
+
+        found = cls(load, outputs)
+        found._files = holder  # the graph may read assets at `place`
+        return found
+
+    @classmethod
+    def of_meta_graph(cls, path: Path, outputs: Sequence[str]) -> Session:
+        """Return the function of a ``.meta`` file with its checkpoint."""
+        meta_graph = tf1.read_meta_graph(path)
+        asked = fetches(meta_graph.graph_def, outputs)
+        saved_model.check_before_tensorflow(meta_graph, path, [*asked.tensors, *asked.operations])
+        prefix = tf1.checkpoint_beside(path)
+        checkpoint = None if prefix is None else Checkpoint(prefix)
+
+        def load(session: Any) -> None:
+            saver = tf.compat.v1.train.import_meta_graph(os.fspath(path), clear_devices=True)
+            if checkpoint is not None and saver is not None:
+                saver.restore(session, checkpoint.checked_prefix)
+
+        return cls(load, [_tensor(name) for name in asked.tensors], asked.operations)
+
+    def run(self, names: Sequence[str], inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run the signature; ``inputs`` are the values of the nodes ``names``."""
+        feeds = {_tensor(name): value for name, value in zip(names, inputs, strict=True)}
+        return self._session.run([*self._outputs, *self._operations], feeds)[: len(self._outputs)]
+
+    def gradients(
+        self, inputs: Mapping[str, np.ndarray], at: Sequence[str], variables: Sequence[str], upstream: Mapping[int, Any]
+    ) -> list[np.ndarray]:
+        """Return gradients of the results.
+
+        Args:
+          at: the input nodes to differentiate with respect to; their gradients follow those of the variables.
+        """
+        with self.graph.as_default(), _control_flow_v1():
+            results = [self.graph.get_tensor_by_name(self._outputs[i]) for i in upstream]
+            sources = [self.graph.get_tensor_by_name(_tensor(name)) for name in (*variables, *at)]
+            found = tf.compat.v1.gradients(results, sources, [tf.constant(u) for u in upstream.values()])
+            dense = [None if g is None else tf.convert_to_tensor(g) for g in found]
+        feeds = {_tensor(name): value for name, value in inputs.items()}
+        found_values = iter(self._session.run([g for g in dense if g is not None], feeds))
+        zeros = [*self.values(variables).values(), *(inputs[name] for name in at)]
+        return [np.zeros_like(z) if g is None else next(found_values) for g, z in zip(dense, zeros, strict=True)]
+
+    def values(self, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return the values of variables."""
+        return {name: self._session.run(self._value(name)) for name in names}
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        """Set variables."""
+        for name, value in values.items():
+            if name not in self._setters:
+                with self.graph.as_default():
+                    node = self.graph.get_operation_by_name(name)
+                    new = tf.compat.v1.placeholder(node.get_attr("dtype"))
+                    if node.type in VARIABLE_OPS:
+                        setter = tf.raw_ops.Assign(ref=node.outputs[0], value=new, validate_shape=False).op
+                    else:
+                        setter = tf.raw_ops.AssignVariableOp(resource=node.outputs[0], value=new)
+                self._setters[name] = (new, setter)
+            new, setter = self._setters[name]
+            self._session.run(setter, {new: value})
+
+    def _value(self, name: str) -> Any:
+        node = self.graph.get_operation_by_name(name)
+        if node.type in VARIABLE_OPS:
+            return node.outputs[0]
+        with self.graph.as_default():
+            return tf.raw_ops.ReadVariableOp(resource=node.outputs[0], dtype=node.get_attr("dtype"))

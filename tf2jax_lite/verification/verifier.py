@@ -14,17 +14,20 @@ import jax
 import numpy as np
 from tensorflow.python.util import _pywrap_util_port
 
+from tf2jax_lite.calling.names import accepted_names, match_arrays
+from tf2jax_lite.calling.structures import TensorArgument
 from tf2jax_lite.lowering import Program
 from tf2jax_lite.support.errors import ExportError, InputError
+from tf2jax_lite.support.limits import check_bytes
+from tf2jax_lite.support.options import takes
+from tf2jax_lite.support.verification_options import VerificationOptions
 
 from .artifacts import Artifact
 from .bisection import bisect as bisect_target
-from .compare import OutputComparison, compare_arrays, failed
+from .compare import OutputComparison, compare_arrays, failed, random_results, varying_values
 from .gradients import compare_gradients
-from .index_ranges import index_ranges
-from .inputs import draw, given_values
+from .index_ranges import Range, index_ranges
 from .node_data import reject_other_models, write_node_data
-from .random_outputs import random_results, varying_values
 from .report import write_report
 from .repro_script import write_repro
 from .results import CaseComparison, SignatureComparison, Verification
@@ -37,20 +40,16 @@ _Values: TypeAlias = tuple[list[np.ndarray], dict[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Options:
+class _Context:
+    """The arguments of `verify` that all cases need."""
+
+    given: VerificationOptions
     inputs: Mapping[str, Any]
-    seeds: Sequence[int]
-    batch_sizes: Sequence[int]
-    grad: bool
-    train: bool
-    rtol: float | None
-    bisect: bool | None
-    timing: bool
-    node_times: bool
     split_host: bool
     progress: Callable[[str], None]
 
 
+@takes(VerificationOptions)
 def verify(
     model: Any,
     artifact: str | os.PathLike[str] | None = None,
@@ -58,21 +57,13 @@ def verify(
     signatures: Sequence[str] | None = None,
     tags: Sequence[str] | None = None,
     inputs: Mapping[str, Any] | None = None,
-    seeds: Sequence[int] = (0,),
-    batch_sizes: Sequence[int] = (1, 3),
-    grad: bool = False,
-    train: bool = False,
-    rtol: float | None = None,
-    bisect: bool | None = None,
-    repro: str | os.PathLike[str] | None = None,
-    report: str | os.PathLike[str] | None = None,
-    node_data: str | os.PathLike[str] | None = None,
     backends: Sequence[str] = ("stablehlo",),
     ends: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None),
     split_host: bool = False,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda step: None,
+    **options: Any,
 ) -> Verification:
     """Compare a model in JAX with TensorFlow, and find the first differing node.
 
@@ -84,18 +75,6 @@ def verify(
       signatures: names of signatures; all by default.
       tags: of a SavedModel, which MetaGraph.
       inputs: arrays by input name; drawn from the signature where not given.
-      seeds: for inputs that are drawn; each makes a case.
-      batch_sizes: for unknown first dimensions; each makes a case.
-      grad: compare gradients of a random projection of the results with respect to trainable variables and floating
-        inputs.
-      train: compare variables after one call; of a Keras model, add the function ``train``, in training mode.
-      rtol: tolerance on the relative error; by default 1e-4 (1e-2 for float16, 5e-2 for bfloat16; integers are equal).
-      bisect: look for the first differing nodes; by default if results differ by more than round-off or JAX fails. The
-        verdict does not depend on it.
-      repro: a directory for a script that reproduces the first differing node.
-      report: an HTML file to write.
-      node_data: a directory for ``error.json`` and ``seconds.json``, the largest error and the time of each node for
-        Model Explorer; ``model`` is the path of a SavedModel or a frozen graph. Its nodes are compared (``bisect``).
       backends: of the artifact, which to compare; ``"source"`` runs its Python code: for artifacts that you trust.
       ends: of a frozen graph, names of inputs and of outputs.
       split_host: leave strings, decoders and tables in front of the model in TensorFlow, and compare the results of the
@@ -103,6 +82,7 @@ def verify(
       args: positional arguments to trace a callable with.
       kwargs: keyword arguments to trace a callable with.
       progress: called with the name of each step as it begins.
+      **options: of `VerificationOptions`.
 
     Raises:
       InvalidModelError: the model cannot be read, or has no such signature.
@@ -114,15 +94,16 @@ def verify(
       >>> print(found)
       1 signature agrees
     """
-    if not seeds or not batch_sizes or min(*seeds, *batch_sizes, 0) < 0:
+    given = VerificationOptions(**options)
+    if not given.seeds or not given.batch_sizes or min(*given.seeds, *given.batch_sizes, 0) < 0:
         raise InputError("seeds and batch sizes are not empty, and neither is negative")
-    if node_data is not None:
+    if given.node_data is not None:
         reject_other_models(model)
-        if bisect is False:
+        if given.bisect is False:
             raise InputError("node data need the comparison node by node, which bisect=False leaves out")
-        bisect = True
+        given = given.replace(bisect=True)
     progress("load")
-    sources = find_sources(model, signatures, tags, train=train, args=args, kwargs=kwargs, ends=ends)
+    sources = find_sources(model, signatures, tags, train=given.train, args=args, kwargs=kwargs, ends=ends)
     loaded = None if artifact is None else Artifact(Path(artifact), backends)
     split = split_host or (loaded is not None and loaded.is_split)
     if loaded is not None and not any(source.name in loaded.signatures for source in sources):
@@ -130,20 +111,19 @@ def verify(
             f"{os.fspath(artifact or '')} has none of the functions {', '.join(s.name for s in sources)}; it has "
             f"{', '.join(loaded.signatures)}, so it was converted from another model, or other signatures"
         )
-    times = report is not None, node_data is not None
-    options = _Options(inputs or {}, seeds, batch_sizes, grad, train, rtol, bisect, *times, split, progress)
-    found = [_signature(source, options, loaded) for source in sources]
-    script = None if repro is None else _repro(found, Path(repro), rtol, progress)
+    context = _Context(given, inputs or {}, split, progress)
+    found = [_signature(source, context, loaded) for source in sources]
+    script = None if given.repro is None else _repro(found, Path(given.repro), given.rtol, progress)
     described = os.fspath(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
     result = Verification(
         described, found, None if artifact is None else os.fspath(artifact), None if script is None else str(script)
     )
-    if node_data is not None:
+    if given.node_data is not None:
         progress("write node data")
-        write_node_data(Path(model), tags, found, Path(node_data))
-    if report is not None:
+        write_node_data(Path(model), tags, found, Path(given.node_data))
+    if given.report is not None:
         progress("write the report")
-        write_report(result, Path(report))
+        write_report(result, Path(given.report))
     return result
 
 
@@ -161,10 +141,10 @@ def _repro(
     return None
 
 
-def _signature(source: Source, options: _Options, artifact: Artifact | None) -> SignatureComparison:
-    options.progress(f"convert {source.name}")
+def _signature(source: Source, context: _Context, artifact: Artifact | None) -> SignatureComparison:
+    context.progress(f"convert {source.name}")
     try:
-        target = convert_source(source, split_host=options.split_host)
+        target = convert_source(source, split_host=context.split_host)
     except Exception as error:  # the verdict on a signature that does not convert is its error
         return SignatureComparison(source.name, [], _text(error))
     if artifact is not None and source.path is not None:
@@ -172,19 +152,19 @@ def _signature(source: Source, options: _Options, artifact: Artifact | None) -> 
             target = target.with_values(trained)
         elif seeds := artifact.seeds():
             target = target.with_seeds(seeds)
-    return _Comparison(target, options, artifact).run()
+    return _Comparison(target, context, artifact).run()
 
 
 class _Comparison:
     """All cases of one signature."""
 
-    def __init__(self, target: Target, options: _Options, artifact: Artifact | None):
+    def __init__(self, target: Target, context: _Context, artifact: Artifact | None):
         program = target.converted.program
         self._target = target
-        self._options = options
+        self._options, self._progress = context.given, context.progress
         self._artifact = artifact
         self._arguments = (target.converted if target.host is None else target.host).interface.tensors()
-        self._given = given_values(target.name, self._arguments, options.inputs)
+        self._given = given_values(target.name, self._arguments, context.inputs)
         self._ranges = index_ranges(program.graph) if target.host is None else {}
         self._runner = JaxRunner(target)
         self._random, self._random_variables = random_results(program)
@@ -195,7 +175,7 @@ class _Comparison:
         cases: list[CaseComparison] = []
         bisection, error, flat, failing = None, "", None, None
         for seed, batch in self._cases():
-            options.progress(f"{name}: seed {seed}" + ("" if batch is None else f", batch {batch}"))
+            self._progress(f"{name}: seed {seed}" + ("" if batch is None else f", batch {batch}"))
             raw, arrays = self._inputs(seed, batch)
             try:
                 flat = self._target.prepared(self._arguments, raw)
@@ -216,7 +196,7 @@ class _Comparison:
             if failing is None and any(not o.ok and o.kind != "gradient" and o.against == "jax" for o in outputs):
                 failing = (flat, seed, batch)
         if options.bisect is not False and (failing is not None or options.bisect) and flat is not None:
-            options.progress(f"{name}: node by node")
+            self._progress(f"{name}: node by node")
             chosen, seed, batch = failing or (flat, *self._cases()[-1])
             bisection = self._bisected(chosen, seed, batch)
             if bisection is not None:
@@ -229,8 +209,8 @@ class _Comparison:
         if self._runner.mode == "op by op" and not error:
             self._notes.append("runs outside jax.jit only: shapes depend on values")
         seconds = {}
-        if options.timing and flat is not None and not error:
-            options.progress(f"{name}: time")
+        if options.report is not None and flat is not None and not error:
+            self._progress(f"{name}: time")
             with jax.enable_x64(True):
                 seconds = time_both(self._target, self._runner, flat)
         ops = _histogram(self._target.converted.program)
@@ -292,14 +272,9 @@ class _Comparison:
     def _drawn(
         self, flat: Sequence[np.ndarray], seed: int, expected: _Values, actual: _Values
     ) -> tuple[set[str], set[str]]:
-        """Return names of results and variables that vary with random numbers here.
-
-        Args:
-          flat: the inputs.
-          seed: of JAX's first call.
-          expected: results and variables of TensorFlow's first call.
-          actual: those of JAX's.
-        """
+        """Return names of results and variables that vary with random numbers here."""
+        # seed: of JAX's first call.
+        # expected: results and variables of TensorFlow's first call.
         results = {n for n, is_random in named(self._target, self._random).items() if is_random}
         names = {("result", n) for n in results} | {("variable", n) for n in self._random_variables}
 
@@ -330,7 +305,7 @@ class _Comparison:
     def _bisected(self, flat: Sequence[np.ndarray], seed: int, batch: int | None) -> Any:
         try:
             with jax.enable_x64(True):
-                timing = self._options.node_times
+                timing = self._options.node_data is not None
                 found = bisect_target(self._target, flat, rtol=self._options.rtol, seed=seed, timing=timing)
         except Exception as error:  # without a bisection, the verdict stays as it is
             self._notes.append(f"bisection failed: {_text(error)}")
@@ -369,3 +344,88 @@ def _histogram(program: Program) -> dict[str, int]:
                     seen.add(ref.name)
                     pending.append(program.function(ref.name))
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+# Size of unknown dimensions other than the batch: small, but large enough for convolutions of an image.
+_UNKNOWN = 4
+_UNKNOWN_IMAGE = 32
+# Exclusive upper bound of integers that index no table.
+_SMALL = 4
+
+
+def given_values(name: str, arguments: Mapping[str, TensorArgument], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return given arrays by argument; `match_arrays` says how they may be named."""
+    chosen, left = match_arrays(arguments, given)
+    found: dict[str, np.ndarray] = {}
+    for path, key in chosen.items():
+        spec, value = arguments[path], np.asarray(given[key])
+        shape = spec.shape
+        if shape is not None and (
+            len(shape) != value.ndim or any(d is not None and d != v for d, v in zip(shape, value.shape, strict=True))
+        ):
+            raise InputError(f"signature {name!r}: input {path!r} has shape {value.shape}, expected {list(shape)}.")
+        if spec.dtype is None:
+            found[path] = _strings(value)
+        elif value.dtype.kind in "SUO":
+            raise InputError(f"signature {name!r}: input {path!r} has dtype {value.dtype}, expected {spec.dtype}.")
+        else:
+            found[path] = value.astype(spec.dtype)
+    if left:
+        names = "; ".join(" or ".join(map(repr, accepted_names(path, spec))) for path, spec in arguments.items())
+        raise InputError(f"signature {name!r} has no input(s) {', '.join(left)}. The names are {names}.")
+    return found
+
+
+def draw(
+    arguments: Mapping[str, TensorArgument], ranges: Mapping[int, Range], seed: int, batch: int
+) -> dict[str, np.ndarray]:
+    """Draw inputs.
+
+    Floats in [0, 1), integers in the range of the indexed axis, else in [0, 4), strings of some words.
+
+    Args:
+      ranges: of integer arguments, by index; see `tf2jax_lite.verification.index_ranges.index_ranges`.
+      batch: size of an unknown first dimension.
+    """
+    rng = np.random.default_rng(seed)
+    out: dict[str, np.ndarray] = {}
+    for name, spec in sorted(arguments.items()):
+        shape = _shape(spec, batch)
+        dtype = spec.dtype
+        check_bytes(shape, 8, f"the input drawn for {name!r}", option="max_input_bytes")  # numpy draws in 64 bits
+        if dtype is None:
+            out[name] = _words(rng, shape)
+        elif dtype.kind == "b":
+            out[name] = rng.integers(0, 2, shape).astype(bool)
+        elif dtype.kind in "iu":
+            known = ranges.get(spec.index)
+            limit = _SMALL if known is None else min(known.limit, int(np.iinfo(dtype).max))
+            out[name] = rng.integers(0, max(limit, 1), shape).astype(dtype)
+        elif dtype.kind == "c":
+            out[name] = (rng.random(shape) + 1j * rng.random(shape)).astype(dtype)
+        else:
+            out[name] = np.asarray(rng.random(shape)).astype(dtype)
+    return out
+
+
+def _words(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
+    out = np.empty(shape, object)
+    letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
+    for i in np.ndindex(*shape):
+        out[i] = b" ".join(rng.choice(letters, rng.integers(1, 9)).tobytes() for _ in range(rng.integers(1, 6)))
+    return out
+
+
+def _shape(spec: TensorArgument, batch: int) -> list[int]:
+    shape = spec.shape or ()
+    # A batch of images: several unknown dimensions, and channels.
+    floating = spec.dtype is not None and spec.dtype.kind not in "iub"
+    other = _UNKNOWN_IMAGE if len(shape) >= 4 and floating else _UNKNOWN
+    return [(batch if i == 0 else other) if d is None else d for i, d in enumerate(shape)]
+
+
+def _strings(value: np.ndarray) -> np.ndarray:
+    out = np.empty(value.shape, object)
+    flat = [v.encode() if isinstance(v, str) else bytes(v) for v in value.reshape(-1)]
+    out.reshape(-1)[:] = flat
+    return out

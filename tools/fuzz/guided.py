@@ -39,9 +39,6 @@ def run_target(name: str, corpus: Path, minutes: float, findings: Path) -> int:
     """Run libFuzzer on one target from its valid files; it ends the process.
 
     Args:
-      name: the target.
-      corpus: what `corpus.make_corpus` made.
-      minutes: for how long.
       findings: a folder for inputs that are neither read nor refused, one of each kind; and for what crashes.
 
     Returns:
@@ -87,11 +84,7 @@ def run_target(name: str, corpus: Path, minutes: float, findings: Path) -> int:
 
 
 def statistics(log: str) -> dict[str, int]:
-    """Return libFuzzer's inputs, branches and corpus files, at start and end.
-
-    Raises:
-      ValueError: it did not begin.
-    """
+    """Return libFuzzer's inputs, branches and corpus files, at start and end."""
     lines = [(int(n), what, int(cov), int(corpus)) for n, what, cov, _, corpus in _LINE.findall(log)]
     if not lines:
         raise ValueError(f"libFuzzer printed no figures:\n{log[-2000:]}")
@@ -113,21 +106,7 @@ def run(
     findings: Path,
     after: Callable[[list[dict[str, Any]]], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Run each target in a process of its own.
-
-    Args:
-      names: the targets.
-      corpus: what `corpus.make_corpus` made.
-      minutes: for how long each.
-      findings: where inputs that are neither read nor refused go.
-      after: called with what there is after each target.
-
-    Returns:
-      For each target `statistics`, and "target" and "findings".
-
-    Raises:
-      ValueError: a process did not begin.
-    """
+    """Run each target in a process of its own."""
     found: list[dict[str, Any]] = []
     for name in names:
         command = [sys.executable, "-m", "tools.fuzz", "--atheris", name, "--minutes", str(minutes)]
@@ -168,13 +147,7 @@ def page(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
 
 
 def write(found: Sequence[dict[str, Any]], minutes: float, path: Path) -> None:
-    """Write `page`, with the rows that were there of targets that were not run now.
-
-    Args:
-      found: what `run` returns.
-      minutes: for how long each was run.
-      path: the file; rows of another form than this version's are dropped.
-    """
+    """Write `page`, with the rows that were there of targets that were not run now."""
     before = json.loads(path.read_text()) if path.exists() else {"columns": [], "rows": []}
     kept = before["rows"] if before["columns"] == ["reader", *_FIGURES] else []
     rows = {row[0]: row for row in kept}

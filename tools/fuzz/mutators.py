@@ -270,13 +270,7 @@ def safetensors_header(rng: random.Random, data: bytes) -> bytes:
 
 
 def write_table(pairs: Sequence[tuple[bytes, bytes]], *, is_packed: bool = False, size: int = 4) -> bytes:
-    """Return a LevelDB table with correct checksums.
-
-    Args:
-      pairs: keys and values; their order is kept.
-      is_packed: compress blocks (Snappy, literals alone).
-      size: number of pairs of a block.
-    """
+    """Return a LevelDB table with correct checksums."""
     data, handles = b"", []
 
     def block(entries: Sequence[tuple[bytes, bytes]]) -> bytes:

@@ -34,14 +34,7 @@ def fuzz(
     """Run inputs until the time is over or so many are read.
 
     Args:
-      corpus: what `corpus.make_corpus` made.
-      seed: which inputs.
-      targets: names of targets.
-      seconds: for how long.
-      inputs: how many.
       cpu_seconds: an input that takes more processor time is a finding ("hang"); so is one that waits for 600.
-      memory: a worker that has more bytes resident is a finding ("memory").
-      quiet: print nothing.
 
     Returns:
       A JSON summary: counts by target and outcome, and findings with their inputs.

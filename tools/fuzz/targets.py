@@ -57,9 +57,6 @@ class Target:
     """A reader under test.
 
     Attributes:
-      weight: how often it is picked, against the others.
-      seeds: good files, by name.
-      mutators: ways to damage them.
       run: reads a damaged file; gets the good one's name, too.
     """
 
@@ -99,13 +96,7 @@ def _seeds(folder: Path, pattern: str) -> dict[str, bytes]:
 
 
 def make_targets(corpus: Path, work: Path, names: tuple[str, ...] = NAMES) -> dict[str, Target]:
-    """Return the targets asked for.
-
-    Args:
-      corpus: what `corpus.make_corpus` made.
-      work: a folder to write damaged files to, for this process alone.
-      names: which; what the others need is not imported.
-    """
+    """Return the targets asked for."""
     made = {**_graph_targets(corpus, work), **_artifact_targets(corpus, work), **_client_targets(corpus, work)}
     made.update(_stablehlo_targets(corpus))
     made.update(_checkpoint_targets(corpus, work))

@@ -76,11 +76,9 @@ def _ours(frame: traceback.FrameSummary) -> bool:
 
 
 def _unforeseen(error: BaseException) -> BaseException | None:
-    """Return the original error in our code that `limits.reading` converted.
-
-    For a user that is an error like others. Here it tells that such a file is not handled; what a library's reader
-    raises about a damaged file is no news.
-    """
+    """Return the original error in our code that `limits.reading` converted."""
+    # For a user that is an error like others. Here it tells that such a file is not handled; what a library's reader
+    # raises about a damaged file is no news.
     raised = traceback.extract_tb(error.__traceback__)
     cause = error.__cause__
     if cause is None or not raised or raised[-1].name != "reading":

@@ -39,7 +39,7 @@ data-dependent trip count have [reverse mode](control-flow.md#reverse-mode-of-da
 - `tf.stop_gradient` is `jax.lax.stop_gradient`. `PreventGradient` raises when differentiated, unless
   `raise_on_prevent_gradient` is off.
 - A model saved without its custom gradients (`experimental_custom_gradients=False`, or a frozen graph) converts with a
-  warning that lists the nodes; `override_config("raise_on_missing_custom_gradient", True)` makes that an error.
+  warning that lists the nodes; `warnings.simplefilter("error")` makes that an error.
 - Forward mode of a custom gradient is the transpose of its gradient function. If that is not linear in the incoming
   gradients, `jax.jvp` and `jax.jacfwd` raise `ForwardModeError`;
   `override_config("convert_custom_gradient", False)` differentiates the forward code instead. Source of an artifact has

@@ -40,11 +40,7 @@ def _records(results: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def page(results: Path = RESULTS) -> str:
-    """Return the site's page: the promises, and the command of each measurement.
-
-    Raises:
-      ValueError: a file of results lacks something, or a row does not fit the columns.
-    """
+    """Return the site's page: the promises, and the command of each measurement."""
     sections = [(_section(name, found), found) for name, found in _records(results)]
     promised = [text for text, found in sections if not found["command"]]
     rows = [[found["title"], f"`{found['command']}`"] for _, found in sections if found["command"]]

@@ -30,9 +30,6 @@ class Writer:
     """Writes one program, or one inner program, node by node.
 
     Args:
-      rng: decides.
-      params: values of the parameters that are there at the start.
-      variables: the variables of the whole program.
       depth: how many programs are around this one. Only the outermost takes further parameters.
     """
 

@@ -53,8 +53,6 @@ class Difference:
 
     Attributes:
       kind: "grad" (from TensorFlow's), "jvp" (from what goes forwards), or the type of an error.
-      op: the op of the value's node, or its kind.
-      message: the gradients.
     """
 
     kind: str

@@ -38,11 +38,7 @@ class Finding:
     """A node that differs, or an error.
 
     Attributes:
-      kind: "value", "dtype", "shape" or the type of an error.
-      how: "convert", "eager" or "jit".
       number: the node's, or -1.
-      op: the node's op, or its kind.
-      message: what differs.
     """
 
     kind: str
@@ -59,8 +55,6 @@ class Outcome:
     Attributes:
       finding: the first difference, or None.
       explained: how many values differ for which reason.
-      values: how many values were compared.
-      jitted: whether the program was compiled, too.
     """
 
     finding: Finding | None = None
@@ -120,14 +114,7 @@ def _check(program: Program, jit: bool) -> Outcome:
 def judge(
     program: Program, expected: Mapping[Ref, np.ndarray], actual: Mapping[Ref, np.ndarray], how: str
 ) -> Finding | None:
-    """Return the first node of a run that is wrong, None if none is.
-
-    Args:
-      program: it.
-      expected: TensorFlow's values.
-      actual: the run's.
-      how: "eager" or "jit".
-    """
+    """Return the first node of a run that is wrong, None if none is."""
     return _Judge(program, expected, actual, how, Outcome(), make_variables(program)).first()
 
 
@@ -237,10 +224,8 @@ class _Judge:
         return True
 
     def _is_compilers(self, node: Node, actual: list[np.ndarray]) -> bool:
-        """Return whether TensorFlow, compiled by XLA, has the same result.
-
-        XLA simplifies ``log(pow(x, y))``, for example.
-        """
+        """Return whether TensorFlow, compiled by XLA, has the same result."""
+        # XLA simplifies ``log(pow(x, y))``, for example.
         for name, variable in self.variables.items():
             variable.assign(self.program.variables[name])
         order: list[Ref] = []

@@ -27,15 +27,10 @@ class Node:
     """One step.
 
     Attributes:
-      number: its name among the nodes of the program.
       kind: "op", "call", "cond", "case", "while", or what happens to a variable: "read", "assign", "add".
-      op: the TensorFlow op of an "op", the variable of the last three.
       inputs: `Ref`, constant arrays, or lists of them. The first of "cond" and "case" picks the branch.
       attrs: the op's attributes; of a "while", ``count`` and ``limit`` (None: counted; else it ends where the sum of
         its first state reaches the limit) and ``stack`` (give that state after every step, too).
-      bodies: the programs inside.
-      rtol, atol, compare: as in the harness of the ops' cases.
-      jit: whether it can be compiled.
     """
 
     number: int
@@ -69,8 +64,6 @@ class Program:
     """Nodes in order.
 
     Attributes:
-      params: the arguments' values (of an inner program: those it was drawn with).
-      nodes: each takes values of earlier ones only.
       results: what an inner program returns. An outer one returns everything.
       variables: initial values, by name; the outer program's.
     """
@@ -141,10 +134,8 @@ def _value(value: Any, values: Mapping[Ref, Any]) -> Any:
 
 @functools.cache
 def _defaults(op: str) -> dict[str, Any]:
-    """Return attribute defaults, except those that types determine.
-
-    The caller of ``apply_op`` sets the latter.
-    """
+    """Return attribute defaults, except those that types determine."""
+    # The caller of ``apply_op`` sets the latter.
     from tests.ops.harness import _attr_value
 
     op_def = op_def_registry.get(op)

@@ -17,11 +17,6 @@ def shrink(program: Program, finding: Finding, attempts: int = 40) -> tuple[Prog
 
     Every candidate is run: the node at fault alone, on values that are parameters; then, if it takes more than that,
     without one node after the other, its results becoming parameters; then without inner ones.
-
-    Args:
-      program: an outermost program.
-      finding: what is wrong with it.
-      attempts: how many candidates to run at most.
     """
     left = [attempts]
 

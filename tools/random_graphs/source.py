@@ -39,8 +39,6 @@ class Difference:
 
     Attributes:
       kind: "value" or "gradient" (from the function's), a kind of the oracle's findings, or the type of an error.
-      op: the op of the value's node, or its kind.
-      message: the values.
     """
 
     kind: str
@@ -53,10 +51,6 @@ class Outcome:
     """What came of one program.
 
     Attributes:
-      found: the differences.
-      values: how many values were compared.
-      gradients: how many gradients were compared.
-      unwritten: why there is no source, if there is none.
       unbounded: whether the source has no reverse mode, for a loop that data ends (docs/exported-source.md).
     """
 
@@ -84,11 +78,7 @@ def check(program: Program) -> Outcome:
 
 
 def source_of(converted: tuple[Any, Mapping[str, Any]]) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-    """Return the function of a converted function's source, and its params.
-
-    Raises:
-      ExportError: there is none.
-    """
+    """Return the function of a converted function's source, and its params."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "artifact"
         tf2jax.export_functions({"model": converted}, path, stablehlo=False)
@@ -184,10 +174,8 @@ def _check_last(program: Program, outcome: Outcome) -> None:
 
 
 def _narrowest(function: Any, program: Program) -> float:
-    """Return the tolerance of a graph's narrowest floating dtype.
-
-    A compiled program may keep values between two 16-bit operations in more bits.
-    """
+    """Return the tolerance of a graph's narrowest floating dtype."""
+    # A compiled program may keep values between two 16-bit operations in more bits.
     specs = [tf.TensorSpec(p.shape, p.dtype) for p in program.params]
     operations = function.get_concrete_function(*specs).graph.get_operations()
     names = {tensor.dtype.name for operation in operations for tensor in operation.outputs}

@@ -27,13 +27,9 @@ class Command:
 
     Attributes:
       argv: the arguments after the program's name.
-      fresh: paths that are removed before it.
-      signal: "INT" or "KILL", or "" for none.
       after: when, in seconds after the start, or (``fraction``) in parts of the shortest time that the whole
         command took undisturbed with the same ``argv``.
-      fraction: see ``after``.
       file_size: no file may grow beyond so many bytes, as on a full disk; -1: any may.
-      readonly: a folder that the child cannot write to.
       clock: let ``time.time`` and ``time.monotonic`` jump back and forth by hours.
       cpu_seconds: how much processor time it may take, or 0: then SIGXCPU ends it.
       memory: how many bytes of address space it may have beyond what the parent has, or 0.
@@ -59,10 +55,7 @@ class Ended:
 
     Attributes:
       code: the exit code; minus the signal's number if one ended it.
-      out: stdout and stderr.
-      seconds: how long it ran.
       state: its folder afterwards: ``path: SHA-256`` of every file below the folder given to `run`.
-      starts: how often it was started.
     """
 
     code: int
@@ -180,12 +173,7 @@ _SERVER = """
 
 
 class Shell:
-    """The process that forks. Use it in a ``with`` block.
-
-    Args:
-      folder: everything that the commands write is below it.
-      tensorflow: whether the commands need TensorFlow.
-    """
+    """The process that forks. Use it in a ``with`` block."""
 
     def __init__(self, folder: Path, tensorflow: bool = True):
         self.folder = folder

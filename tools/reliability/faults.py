@@ -36,12 +36,7 @@ WRITES = {
 
 
 class Commands:
-    """The commands on one small model, and what they wrote undisturbed.
-
-    Args:
-      shell: what runs them.
-      folder: everything is below it.
-    """
+    """The commands on one small model, and what they wrote undisturbed."""
 
     def __init__(self, shell: Shell, folder: Path):
         self.shell, self.folder, self.work = shell, folder, folder / "work"
@@ -123,9 +118,6 @@ def faults(commands: Commands, name: str, count: int, rng: random.Random) -> Ite
 
     Args:
       commands: the commands; what they write undisturbed says how large a disk is too small.
-      name: the command.
-      count: how many moments, and sizes of disks, to draw.
-      rng: draws them.
     """
     root = commands.work / WRITES[name]
     files = [root] if root.is_file() else [p for p in root.rglob("*") if p.is_file()]
@@ -141,11 +133,7 @@ def faults(commands: Commands, name: str, count: int, rng: random.Random) -> Ite
 
 
 def row(commands: Commands, name: str, what: str, runs: Sequence[tuple[dict[str, Any], Any]]) -> tuple[list[Any], str]:
-    """Run a command under one kind of fault.
-
-    Returns:
-      A row of the table, and what was wrong.
-    """
+    """Run a command under one kind of fault."""
     codes: collections.Counter[int] = collections.Counter()
     whole, problems = 0, []
     for fault, right in runs:

@@ -74,21 +74,19 @@ def _hash(values: Sequence[Any]) -> str:
 
 
 def _one(path: Path, inputs_path: Path) -> dict[str, Any]:
-    """Return hashes of jitted runs, and other ways' largest relative difference.
-
-    The differences are relative to the largest element.
-
-    ``tensorflow``: TensorFlow's results from the jitted ones; ``eager``, ``vmap``: the converted function's own;
-    ``float64``: both sides' errors against float64, and which is wrong.
-    """
+    """Return hashes of jitted runs, and other ways' largest relative difference."""
+    # The differences are relative to the largest element.
+    #
+    # ``tensorflow``: TensorFlow's results from the jitted ones; ``eager``, ``vmap``: the converted function's own;
+    # ``float64``: both sides' errors against float64, and which is wrong.
     import jax
     import numpy as np
 
     from tf2jax_lite.errors import UnsupportedError
-    from tf2jax_lite.verification.inputs import given_values
-    from tf2jax_lite.verification.roundoff_error import in_float64, round_off
+    from tf2jax_lite.verification.roundoff_verdict import in_float64, round_off
     from tf2jax_lite.verification.runners import run_tf
     from tf2jax_lite.verification.targets import convert_source, find_sources
+    from tf2jax_lite.verification.verifier import given_values
 
     with np.load(inputs_path) as data:
         arrays = {name: data[name] for name in data.files}

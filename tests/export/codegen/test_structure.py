@@ -312,7 +312,7 @@ def test_equal_functions_are_one(name):
         ("constants_differ", ["def _layer(params, x, value, axis):", "for i, (value, axis) in enumerate("]),
         ("in_a_loop", ["    for i in range(6):"]),
         ("constants_in_loops", ["def _tower(params, x, value_1):", "for value in (1.25, 0.75, 1.5, 0.5):"]),
-        ("images", ["def _block(conv, norm, x, strides=(1, 1)):", '        params["variance"],', "(2, 2))):"]),
+        ("images", ["def _block(conv, norm, x, strides=(1, 1)):", 'params["variance"]', "(2, 2))):"]),
         ("interleaved", ["for _ in range(4):"]),
         ("scopes_that_are_params", ['params["w/m/deep"]', '"/".join(']),
     ],
@@ -406,7 +406,7 @@ def test_shape_comments():
     assert "# f32[3, 4]" not in written("encoder")[3]
     text = written("encoder", shape_comments=True)[3]
     assert "# f32[3, 4]" in text
-    assert '"""TensorFlow scope layer_0: f32[3, 4], f32[3, 4] -> f32[3, 4]."""' in text
+    assert '"""Compute layer (layer_0): f32[3, 4], f32[3, 4] -> f32[3, 4]."""' in text
 
 
 @pytest.mark.parametrize("name", ["encoder", "scopes_that_are_params"])

@@ -118,14 +118,7 @@ def _free_ports(count):
 
 
 class Network:
-    """Flower's processes in one folder, and the app that they run.
-
-    Args:
-      folder: where their files are.
-      nodes: how many clients the app has.
-      connection: lines of the connection to the superlink, in TOML.
-      env: further variables of their environment.
-    """
+    """Flower's processes in one folder, and the app that they run."""
 
     def __init__(self, folder, nodes, connection="insecure = true", **env):
         self.folder, self.processes = folder, {}

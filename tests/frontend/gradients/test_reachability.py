@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite import ir
-from tf2jax_lite.frontend.gradients.reachability import Reach
+from tf2jax_lite.frontend.gradients.rewrite import Reach
 
 
 def _counted(traced):

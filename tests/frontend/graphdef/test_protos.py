@@ -11,7 +11,7 @@ from tensorflow.core.framework import op_def_pb2, types_pb2
 from tensorflow.python.framework import op_def_registry
 
 from tf2jax_lite.errors import InvalidModelError, UnsupportedError
-from tf2jax_lite.frontend.graphdef import attributes, dtypes, op_list, protos
+from tf2jax_lite.frontend.graphdef import attributes, dtypes, op_defs, protos
 
 ENUM, INT32 = 14, 5
 
@@ -60,19 +60,19 @@ def test_message_beside_holds_the_proto():
 
 
 def test_op_list_is_the_registry_of_tensorflow():
-    found = op_list.own_op_defs()
-    expected = op_list.protos.own_messages()["OpList"].FromString(op_list.zlib.decompress(op_list.compressed_op_list()))
+    found = op_defs.own_op_defs()
+    expected = op_defs.protos.own_messages()["OpList"].FromString(op_defs.zlib.decompress(op_defs.compressed_op_list()))
     assert {definition.name: definition for definition in expected.op} == found
-    assert len(found) > 1800 and op_list.op_def("Conv2D") is op_def_registry.get("Conv2D")
+    assert len(found) > 1800 and op_defs.op_def("Conv2D") is op_def_registry.get("Conv2D")
 
 
 @pytest.mark.full
 def test_op_def_of_an_unknown_op_asks_tensorflow():
     code = (
         "import sys\n"
-        "from tf2jax_lite.frontend.graphdef import op_list\n"
-        "assert op_list.op_def('Conv2D').name == 'Conv2D' and 'tensorflow' not in sys.modules\n"
-        "assert op_list.op_def('NoSuchOp') is None and 'tensorflow' in sys.modules\n"
+        "from tf2jax_lite.frontend.graphdef import op_defs\n"
+        "assert op_defs.op_def('Conv2D').name == 'Conv2D' and 'tensorflow' not in sys.modules\n"
+        "assert op_defs.op_def('NoSuchOp') is None and 'tensorflow' in sys.modules\n"
     )
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)

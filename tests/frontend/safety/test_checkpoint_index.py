@@ -44,14 +44,7 @@ def block(pairs, *, interval=16, restarts=None):
 
 
 def table(blocks, *, keys=None, handles=None, packed=None):
-    """Return a LevelDB table of blocks, with correct checksums.
-
-    Args:
-      blocks: contents of blocks.
-      keys: those in the index of blocks.
-      handles: a function of the handles in the index of blocks.
-      packed: compresses the blocks.
-    """
+    """Return a LevelDB table of blocks, with correct checksums."""
     data, offsets = b"", []
 
     def add(content, kind):

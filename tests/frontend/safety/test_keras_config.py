@@ -374,7 +374,7 @@ GROWING = {
         named("keras.layers", "Flatten"),
         named("keras.layers", "Dense", {"units": 40_000, "kernel_initializer": "orthogonal"}),
     ],
-    "together": [named("keras.layers", "Dense", {"units": 6_000})] * 40,
+    "together": [named("keras.layers", "Dense", {"units": 12_000})] * 10,
 }
 
 

@@ -70,10 +70,8 @@ def _example(features):
 
 
 def _write_tff(path, clients, split="train"):
-    """Write the tables of tff.simulation.datasets.save_to_sql_client_data.
-
-    The protos are TensorFlow's own.
-    """
+    """Write the tables of tff.simulation.datasets.save_to_sql_client_data."""
+    # The protos are TensorFlow's own.
     with sqlite3.connect(path) as connection:
         connection.execute(
             "CREATE TABLE IF NOT EXISTS examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)"

@@ -42,6 +42,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.default_cases("conv2d", "max_pool", "top_k", "resize", "loop", "custom gradient", "masked")
 @pytest.mark.parametrize("fn", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_disable_jit_keeps_values_and_gradients(fn):
     jax_fn = tf2jax.convert_functional(tf.function(fn, autograph=False), tf.TensorSpec(IMAGE.shape))

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tf2jax_lite.lowering.planning.post_dominators import ArgumentUses, PostDominatorTree, analyze_uses
+from tf2jax_lite.lowering.planning.materialize import ArgumentUses, PostDominatorTree, analyze_uses
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.xla_cpu import cost_model
 

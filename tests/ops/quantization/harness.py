@@ -20,14 +20,7 @@ PLAIN = {
 
 
 def check_quantized(op, quantized, /, rtol=0.0, **arguments):
-    """Compare a raw op with TensorFlow: under jit, and a batch of two under vmap.
-
-    Args:
-      op: name of the op.
-      quantized: quantized dtype of inputs, by name; the arrays have the integer dtype.
-      rtol: relative tolerance of float results; integers are equal.
-      **arguments: inputs (arrays) and attributes.
-    """
+    """Compare a raw op with TensorFlow: under jit, and a batch of two under vmap."""
     arrays = {k: v for k, v in arguments.items() if isinstance(v, (np.ndarray, np.generic))}
     attrs = {k: v for k, v in arguments.items() if k not in arrays}
 

@@ -33,9 +33,7 @@ class Claim:
 
     Attributes:
       kind: EXACT (bit for bit TensorFlow's on CPU), ULP (rounded otherwise) or DISTRIBUTION.
-      cases: functions that draw in TensorFlow. For a distribution, ``(draw, cumulative distribution function)``.
       ulps: for ULP, the largest difference in units of the dtype's precision at max(1, |number|).
-      note: further conditions, for the page.
     """
 
     kind: str

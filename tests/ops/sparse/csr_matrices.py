@@ -64,15 +64,7 @@ def close(actual, expected):
 
 
 def check(function, *args, reference=None, jit=True, differentiable=True):
-    """Compare values and all floating arguments' gradients.
-
-    Args:
-      function: what is converted.
-      *args: its arguments.
-      reference: what TensorFlow runs; the function itself if it can.
-      jit: whether it runs under jit, too.
-      differentiable: whether TensorFlow has gradients of it.
-    """
+    """Compare values and all floating arguments' gradients."""
     with jax.enable_x64(True):
         _check(function, args, reference or function, jit, differentiable)
 

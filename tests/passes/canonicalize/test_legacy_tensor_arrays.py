@@ -20,7 +20,6 @@ def legacy(graph_def, generation, packed=False):
     Args:
       graph_def: a graph of control flow v1.
       generation: 1, handles are references to strings; 2, they are strings (stacks are then left as they are).
-      packed: with Pack and Unpack where it gathers and scatters at ``range(size)``.
     """
     result = v1.GraphDef()
     result.versions.producer = 15 if generation == 1 else 25

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from tf2jax_lite.dynamic_shapes.actual_sizes import is_symbolic
 from tf2jax_lite.dynamic_shapes.evaluator import Evaluator, rule
 from tf2jax_lite.jaxprs.compat import Literal, bind
-from tf2jax_lite.jaxprs.elementwise import ELEMENTWISE
+from tf2jax_lite.jaxprs.independence import ELEMENTWISE
 
 # Not elementwise, but padding stays behind the other elements.
 _MOVES = frozenset({"bitcast_convert_type", "debug_callback", "loop_start", "squeeze", "stack", "transpose"})
@@ -52,10 +52,8 @@ def _plain(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 
 
 def _broadcast_scalars(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    """Return operands with scalars broadcast to the result, and 0 in its padding.
-
-    The gradient of a scalar is a sum over all elements, and the gradient of padding may be NaN.
-    """
+    """Return operands with scalars broadcast to the result, and 0 in its padding."""
+    # The gradient of a scalar is a sum over all elements, and the gradient of padding may be NaN.
     shape = eqn.outvars[0].aval.shape if len(eqn.outvars) == 1 else ()
     if not is_symbolic(shape):
         return args

@@ -17,8 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.autodiff.custom_gradient import NODE, TANGENT, has_offset, transposed
-from tf2jax_lite.autodiff.linearity import zero_results
+from tf2jax_lite.autodiff.custom_gradient import NODE, TANGENT, has_offset, transposed, zero_results
 from tf2jax_lite.jaxprs import compat
 from tf2jax_lite.jaxprs.compat import COMPOSITE, ClosedJaxpr, Jaxpr, bind, composite_jaxpr, jaxpr_as_fun
 from tf2jax_lite.loops.derivatives import DERIVATIVES, as_loops
@@ -46,6 +45,13 @@ class Constant(Value):
     """An array that is too large for the source."""
 
     array: Any = None
+
+
+@dataclasses.dataclass(eq=False)
+class Scope(Value):
+    """All params of a scope, as a dict."""
+
+    path: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,8 +98,11 @@ class Block:
         return [v for step in self.steps for v in (*step.inputs, *step.captured())] + list(self.results)
 
     def has(self, name: str) -> bool:
-        """Return whether it or an inner function has an equation of this name."""
-        return any(s.name == name or any(b.has(name) for b in s.blocks.values()) for s in self.steps)
+        """Return whether it or an inner function has an equation or call of a name."""
+        return any(
+            name in (s.name, s.params.get("function")) or any(b.has(name) for b in s.blocks.values())
+            for s in self.steps
+        )
 
     def prune(self) -> None:
         """Eliminate steps whose results are unused."""

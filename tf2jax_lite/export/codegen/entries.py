@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import jax
+import numpy as np
+
 from tf2jax_lite.calling.structures import OutputRef
 
 from . import literals
-from .block_ir import Block
+from .block_ir import Block, Literal, Value
 from .registry import tuple_of
 
 
@@ -34,6 +37,9 @@ class Entry:
       doc: lines of its docstring.
       statistics: variables that hold statistics of batches.
       key_doc: the docstring's line about the key, if it takes one.
+      in_place: names of updated variables that layers assign themselves, in a copy of the params.
+      train: the argument that selects training mode, if it has one.
+      callers: public functions that call it: for inference, and for training.
     """
 
     name: str
@@ -47,6 +53,22 @@ class Entry:
     doc: Sequence[str] = ()
     statistics: Collection[str] = ()
     key_doc: str = ""
+    in_place: set[str] = dataclasses.field(default_factory=set)
+    train: Value | None = None
+    callers: Sequence[Entry] = ()
+
+    @property
+    def returned(self) -> dict[str, int]:
+        """Indices of updated variables' new values, but for those in place."""
+        return {name: index for name, index in self.updates.items() if name not in self.in_place}
+
+    def drop_unused_results(self) -> None:
+        """Replace results by 0 that are neither returned nor new values of variables."""
+        returned = {leaf.index for leaf in jax.tree.leaves(self.structure) if isinstance(leaf, Result)}
+        kept = {*returned, *self.returned.values()}
+        results = self.block.results
+        self.block.results = [r if i in kept else Literal(np.zeros((), np.int32)) for i, r in enumerate(results)]
+        self.block.prune()
 
 
 def nested_text(updates: Mapping[tuple[str, ...], str]) -> str:

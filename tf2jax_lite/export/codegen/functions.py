@@ -9,7 +9,7 @@ from tf2jax_lite.jaxprs.compat import scan_counts
 
 from . import literals, rules_windows  # noqa: F401
 from . import rules as primitives
-from .block_ir import Block, Constant, Equation, Literal, Value
+from .block_ir import Block, Constant, Equation, Literal, Scope, Value
 from .free_names import dimension_sources
 from .templates import Def, Hole, Marks, Part, Printed, Ref, Stmt, parse, parts_of
 
@@ -49,6 +49,10 @@ class ModuleLike(Protocol):
 
     def constant(self, value: Constant) -> str:
         """Return the name that stands for a large constant."""
+        ...
+
+    def read_path(self, path: tuple[str, ...]) -> str:
+        """Return the text that stands for a param or all params of a scope."""
         ...
 
     def custom(self, step: Equation) -> tuple[str, Sequence[str]]:
@@ -108,6 +112,8 @@ class FunctionWriter:
             return literals.scalar(item.array, typed=typed) if item.array.ndim == 0 else literals.array(item.array)
         if id(item) not in self.env and isinstance(item, Constant):
             self.env[id(item)] = self.module.constant(item)
+        if isinstance(item, Scope):
+            return self.module.read_path(item.path)
         return self.env[id(item)]
 
     def block(self, block: Block) -> list[str]:

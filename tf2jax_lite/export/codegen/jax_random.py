@@ -12,6 +12,7 @@ import numpy as np
 from .block_ir import Equation, Literal, Value
 from .entries import Entry
 
+DROPOUT = "jax_dropout"
 _ON_SEEDS = ("mod", "add", "reshape", "convert_element_type", "copy", "philox_key", "squeeze", "expand_dims")
 
 
@@ -43,19 +44,19 @@ def draw_from_key(entry: Entry) -> None:
     steps: list[Equation] = []
     for place, step in enumerate(block.steps):
         if place in draws:
-            number = Literal(np.asarray(draws.index(place), np.uint32))
-            own = Value(key.aval, "key")
-            steps.append(Equation("random_fold_in", {}, [key, number], [own], step.path))
-            name = step.name.replace("philox", "jax")
-            others = step.inputs[:1] if step.name == "philox_dropout" else []
-            step = Equation(name, step.params, [*others, own], step.outputs, step.path)
+            number = draws.index(place)
+            if step.name == "philox_dropout":
+                params = {**step.params, "layer": number}
+                step = Equation(DROPOUT, params, [step.inputs[0], key], step.outputs, step.path)
+            else:
+                own = Value(key.aval, "key")
+                fold = Literal(np.asarray(number, np.uint32))
+                steps.append(Equation("random_fold_in", {}, [key, fold], [own], step.path))
+                step = Equation("jax_uniform", {}, [own], step.outputs, step.path)
         steps.append(step)
     block.steps = steps
     entry.updates = {name: i for name, i in entry.updates.items() if id(block.results[i]) not in seeds}
-    returned = {leaf.index for leaf in jax.tree.leaves(entry.structure) if hasattr(leaf, "index")}
-    kept = {*returned, *entry.updates.values()}
-    block.results = [r if i in kept else Literal(np.zeros((), np.int32)) for i, r in enumerate(block.results)]
-    block.prune()
+    entry.drop_unused_results()
 
 
 def _with_key(doc: list[str], line: str) -> list[str]:

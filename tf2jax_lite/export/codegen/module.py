@@ -26,14 +26,19 @@ from .constants import name_constants, pass_constants
 from .counted_loops import has_uncounted_loop, scan_counted_loops
 from .derivative_rules import stop_gradients_of_loops, write_rules
 from .entries import Entry, Result, leaves_of, nested_text, structure_text
-from .formatter import define, docstring, tidy
+from .formatter import define, docstring, statement, tidy
 from .free_names import check_multiple, dimensions, roots
 from .functions import FunctionWriter
+from .hyperparameters import Shared, share, with_defaults, write_scales
+from .idioms.candidates import rewrite_all
 from .jax_random import draw_from_key
+from .modes import merge_modes
 from .names import RESERVED, Names
+from .norms import has_updates, write_batch_norms, write_layer_norms, write_without_training
+from .roles import name_roles
 from .structure.calls import FUNCTIONS, Calls
 from .structure.items import Body, Function, Program
-from .structure.plans import Plan, common_role, leaves, plan, role
+from .structure.plans import KIND_DOCS, Plan, common_role, kind, leaves, plan, role
 from .structure.render import lay_out, nodes_of
 from .structure.scopes import structure
 from .structure.sequences import Header
@@ -46,6 +51,9 @@ _FORWARD_ONLY = (
     "Gradients: forward mode only (jax.jvp, jax.jacfwd). Values decide how often a lax.while_loop",
     "iterates, and reverse mode would have to store each iteration.",
 )
+_COPY = "    params = jax.tree.map(lambda array: array, params)  # new dicts, which layers update"
+_BOTH_MODES = "Return the model's results in inference mode, or in training mode."
+_LONGEST_DOC = 104  # characters of a docstring in one line
 _LISTED = 3  # arrays whose shapes docstrings say
 _TOO_DEEP = "loops and branches are nested deeper than Python can read"
 
@@ -80,15 +88,31 @@ def write_module(
     try:
         for entry in entries:
             scan_counted_loops(entry.block)
-        idioms.rewrite([entry.block for entry in entries])
+        rules = idioms.rules_of()
+        for entry in entries:
+            rewrite_all(entry.block, rules)
+        names = {name for entry in entries for name in entry.variables}
         for entry in entries:
             if random == "jax":
                 draw_from_key(entry)
+            if writer is None and not scan_layers:  # a scan has stacked copies of params, which are not updated
+                write_batch_norms(entry, names, rules)
+        if writer is None:
+            write_layer_norms({entry.name: (entry.block, entry.variables) for entry in entries}, names)
+        entries = merge_modes(entries, rules) if writer is None else entries
+        trains = any(has_updates(entry.block) for entry in entries)
+        for entry in entries:
+            if not trains:
+                write_without_training(entry.block)
             pass_constants(entry.block)
             stop_gradients_of_loops(entry.block)
+            write_scales(entry.block)
+            name_roles(entry.block)
+        shared = share([entry.block for entry in entries]) if writer is None else {}
         while True:  # until functions with derivative rules, which may call each other, get all sizes they need
             module = (writer or ModuleWriter)(entries, title, dict(given), shape_comments=shape_comments)
             module.program.scan_layers = scan_layers
+            module.hyperparameters = shared
             module.print_entries()
             if module.given == given:
                 break
@@ -135,6 +159,7 @@ class ModuleWriter:
         *,
         shape_comments: bool,
     ):
+        self.hyperparameters: Shared = {}
         self.entries = entries
         self.title = title
         self.shape_comments = shape_comments
@@ -147,6 +172,7 @@ class ModuleWriter:
         self._read_names: dict[tuple[str, ...], str] = {}
         self._names: dict[int, str] = {}
         self._equal: dict[Any, Constant] = {}
+        self._public = [name for e in entries for name in ([c.name for c in e.callers] or [e.name])]
         self._taken = {v for e in entries for v in e.variables}
         self._scopes = {name[:i] for name in self._taken for i, c in enumerate(name) if c == "/"}
         self._seen: dict[str, str] = {}
@@ -172,7 +198,9 @@ class ModuleWriter:
             self._entry(printed)
         body = "\n\n\n".join("\n".join(tidy(chunk)) for chunk in self.chunks) + "\n"
         helpers = _used_helpers(body)
-        body = "".join(f"{text}\n\n\n" for name, text in idioms.HELPERS.items() if name in helpers) + body
+        chosen = [(name, text) for name, text in idioms.HELPERS.items() if name in helpers]
+        texts = [with_defaults(text, self.hyperparameters.get(name, {})) for name, text in chosen]
+        body = "".join(f"{text}\n\n\n" for text in texts) + body
         head = docstring(self.title, 0)
         used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
         text = "".join(f"{text}\n\n\n" for text in self.support(used) if text)
@@ -191,7 +219,7 @@ class ModuleWriter:
             )
             if name in used
         ]
-        public = sorted([*(e.name for e in self.entries), *_PUBLIC.findall(text)])
+        public = sorted([*self._public, *_PUBLIC.findall(text)])
         names = f"__all__ = [{', '.join(literals.value(n) for n in public)}]"
         if len(names) > 88:
             names = "\n".join(["__all__ = [", *(f"    {literals.value(n)}," for n in public), "]"])
@@ -242,7 +270,10 @@ class ModuleWriter:
 
     def read(self, name: str) -> str:
         """Return the text that stands for a param."""
-        path = param_path(name, self._taken)
+        return self.read_path(param_path(name, self._taken))
+
+    def read_path(self, path: tuple[str, ...]) -> str:
+        """Return the text that stands for a param or all params of a scope."""
         if path not in self._read_names:
             self._read_names[path] = f"_p{len(self.reads)}_"
             self.reads[self._read_names[path]] = path
@@ -306,6 +337,9 @@ class ModuleWriter:
         for value, name in zip(arrays, entry.inputs, strict=True):
             args[name] = self.marks.number(name, value.aval)
             writer.bind(value, mark(args[name]))
+        if entry.train is not None:
+            args["train"] = self.marks.number("train")
+            writer.bind(entry.train, mark(args["train"]))
         if entry.rng:
             args["rng"] = self.marks.number("rng", entry.block.args[-1].aval)
             writer.bind(entry.block.args[-1], mark(args["rng"]))
@@ -326,9 +360,12 @@ class ModuleWriter:
           writer: has the entry's statements; may get more.
           results: source of the block's results.
         """
-        updates: dict[tuple[str, ...], str] = {param_path(n, self._taken): results[i] for n, i in entry.updates.items()}
+        returned = structure_text(entry.structure, results)
+        if entry.callers:
+            return [writer.parse(f"return {returned}")]
+        updates = {param_path(name, self._taken): results[i] for name, i in entry.returned.items()}
         state = f"_updated(params, {nested_text(updates)})" if updates else "params"
-        return [writer.parse(f"return {structure_text(entry.structure, results)}, {state}")]
+        return [writer.parse(f"return {returned}, {state}")]
 
     def _filled(self, nodes: Sequence[Any], calls: Calls = FUNCTIONS) -> list[Any]:
         """Return statements that read from all params and contain constants inline."""
@@ -348,7 +385,7 @@ class ModuleWriter:
         Callers' values for its results get hints for their names.
         """
         scopes = [scope for scope in function.scopes if scope]
-        hint = common_role(scopes) if scopes else "block"
+        hint = common_role(scopes, kind(function.bodies[0])) if scopes else "block"
         for value, scope in function.produced.items():
             # A number says which layer it is, which the function that calls this one may be called for others of.
             own = role(scope)
@@ -389,9 +426,15 @@ class ModuleWriter:
         variables = {v for header in found.headers.values() for v in header.variables}
         parameters = [*(slot.parameter for slot in found.slots), *found.words()]
         taken = {*RESERVED, *self.dims, *parameters, *variables, *reserved} - {"rng"}
+        before = [self.marks.hints[value] for value in body.free]
+        for value, every in zip(body.free, zip(*(b.free for b in function.bodies), strict=True), strict=True):
+            if len({role(self.marks.hints[v]) for v in every}) > 1:  # a name of one call would mislead
+                self.marks.hints[value] = "x"
         lines, given = lay_out(
             nodes, body.free, self.marks, taken, alias=alias, single="x", indent=indent, comments=self.shape_comments
         )
+        for value, hint in zip(body.free, before, strict=True):
+            self.marks.hints[value] = hint
         args = [given[v] for v in body.free]
         start = [f"{' ' * indent}{d} = {args[i]}.shape[{axis}]" for d, (i, axis) in found.derived.items()]
         return args, [*start, *lines]
@@ -404,16 +447,36 @@ class ModuleWriter:
             return ", ".join(map(literals.type_comment, avals)) if len(avals) <= _LISTED else f"{len(avals)} arrays"
 
         scopes = [scope for scope in function.scopes if scope]
-        title = f"TensorFlow scope {scopes[0]}" if scopes else "Repeated part"
-        return f"{title}: {shapes(function.bodies[0].free)} -> {shapes(self.results(function)) or 'nothing'}."
+        title = KIND_DOCS.get(kind(function.bodies[0]), "Apply a repeated block")
+        if scopes:
+            own = "" if title in KIND_DOCS.values() else f"Compute {role(scopes[0]).replace('_', ' ')}"
+            title = f"{own or title} ({scopes[0]})"
+        free, results = function.bodies[0].free, self.results(function)
+        text = f"{title}: {shapes(free)} -> {shapes(results) or 'nothing'}."
+        return text if len(text) <= _LONGEST_DOC else f"{title}: {len(free)} -> {len(results)} arrays."
 
     def _entry(self, printed: PrintedEntry) -> None:
         entry = printed.entry
         lines = self.entry_body(printed, FUNCTIONS, 4)
+        forward_only = _FORWARD_ONLY if has_uncounted_loop(entry.block) else ()
+        if not entry.callers:
+            copied = [_COPY] if entry.in_place else []
+            self._add_entry(entry, [*entry.doc, *forward_only], [*copied, *lines])
+            return
+        name = f"_{self.functions.new('model')}"
+        modes = {"train": "train=False", "rng": "rng=None"}
+        args = ["params", *entry.arguments, *(modes[word] for word in printed.args if word in modes)]
+        self.chunks.append([*define(name, args, 0), *docstring([_BOTH_MODES], 4), *lines])
+        for caller in entry.callers:
+            words = ["train=True"] * ("train" in printed.args) + ["rng=rng"] * caller.rng
+            copied = [_COPY] if caller.in_place else []
+            call = f"{name}({', '.join(['params', *entry.arguments, *(words if caller.rng or copied else [])])})"
+            self._add_entry(caller, [*caller.doc, *forward_only], [*copied, *statement(f"return {call}, params", 4)])
+
+    def _add_entry(self, entry: Entry, doc: Sequence[str], lines: Sequence[str]) -> None:
+        """Add a public function."""
         args = ["params", *entry.arguments, *(["*", "rng"] if entry.rng else [])]
-        doc = [*entry.doc, *(_FORWARD_ONLY if has_uncounted_loop(entry.block) else ())]
-        text = docstring(doc, 4) if doc else []
-        self.chunks.append([*define(entry.name, args, 0), *text, *lines])
+        self.chunks.append([*define(entry.name, args, 0), *(docstring(doc, 4) if doc else []), *lines])
 
     def entry_body(self, printed: PrintedEntry, calls: Calls, indent: int, reserved: Collection[str] = ()) -> list[str]:
         """Return the lines of an entry.
@@ -434,8 +497,7 @@ class ModuleWriter:
         nodes += self._filled(printed.last, calls)
         fixed = {value: name for name, value in printed.args.items()}
         variables = {v for header in headers.values() for v in header.variables}
-        names = (e.name for e in self.entries)
-        taken = {*RESERVED, *dims, *entry.arguments, *variables, *names, *reserved} - {"rng", "outputs"}
+        taken = {*RESERVED, *dims, *entry.arguments, *variables, *self._public, *reserved} - {"rng", "outputs"}
         lines, _ = lay_out(
             nodes, list(fixed), self.marks, taken, fixed, alias, indent=indent, comments=self.shape_comments
         )

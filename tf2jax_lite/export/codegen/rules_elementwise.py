@@ -268,6 +268,11 @@ def _dim_as_value(eqn: Equation) -> str:
     return call("jnp.asarray", literals.dimension(eqn.params["dim"]), literals.dtype(eqn.outputs[0].dtype))
 
 
+@rule("scale_by_size")
+def _scale_by_size(eqn: Equation) -> str:
+    return f"{eqn.typed[0]} {eqn.params['operator']} {eqn.typed[-1]}.shape[-1] ** {eqn.params['exponent']}"
+
+
 @rule("call")
 def _call(eqn: Equation) -> str:
     p = eqn.params

@@ -127,10 +127,24 @@ def _slice(eqn: Equation) -> str:
         while len(found) > 1 and found[-1] == ":":
             found.pop()
         return f"{eqn.typed[0]}[{', '.join(map(str, found))}]"
+    moved = [i for i, text in enumerate(found) if text != ":"]
+    if len(moved) == 1 and all(n == 1 for n in strides or ()):
+        (axis,) = moved
+        ends = literals.dimension(starts[axis]), literals.dimension(stops[axis])
+        return call("lax.slice_in_dim", eqn.typed[0], *ends, axis=axis or None)
     parts = [literals.shape(starts), literals.shape(stops)]
     if strides is not None:
         parts.append(literals.shape(strides))
     return call("lax.slice", eqn.typed[0], *parts)
+
+
+@rule("index")
+def _index(eqn: Equation) -> str:
+    chosen, sizes = dict(eqn.params["axes"]), eqn.inputs[0].shape
+    found = [":"] * (max(chosen) + 1)
+    for axis, start in chosen.items():
+        found[axis] = "-1" if start and start == sizes[axis] - 1 else str(start)
+    return f"{eqn.typed[0]}[{', '.join(found)}]"
 
 
 def _slice_text(start: Any, stop: Any, step: int, size: Any) -> str | None:

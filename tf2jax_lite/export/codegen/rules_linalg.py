@@ -37,9 +37,22 @@ def _precision(precision: Any) -> str:
     return literals.value(precision)
 
 
+_AXES = {
+    "abc,cde->abde": "btehd",
+    "abcd,cde->abe": "bthde",
+    "abcd,aecd->acbe": "bqhdk",
+    "abcd,aecd->aceb": "bkhdq",
+    "abcd,adbe->acbe": "bhqkd",
+    "abcd,aceb->aecd": "bkhdq",
+}
+"""Letters of the axes of attention's products: batch, time or query and key, embedding, head, and its size."""
+
+
 @rule("einsum")
 def _einsum(eqn: Equation) -> str:
     subscripts = f"{','.join(eqn.params['operands'])}->{eqn.params['result']}"
+    if subscripts in _AXES:
+        subscripts = subscripts.translate(str.maketrans("abcde", _AXES[subscripts]))
     return call("jnp.einsum", literals.value(subscripts), *eqn.typed)
 
 

@@ -32,7 +32,15 @@ def _jax_uniform(eqn: Equation) -> str:
 
 @rule("jax_dropout")
 def _jax_dropout(eqn: Equation) -> str:
-    return call("_dropout", eqn.typed[0], literals.value(eqn.params["rate"]), eqn.typed[1])
+    p = eqn.params
+    return call("_dropout", *eqn.typed, layer=p["layer"], rate=p["rate"])
+
+
+@rule("batch_norm")
+def _batch_norm(eqn: Equation) -> str:
+    x, params, _ = eqn.typed
+    epsilon, momentum = eqn.params["epsilon"], eqn.params["momentum"]
+    return call("_batch_norm", x, params, train=Raw(eqn.loose[2]), epsilon=epsilon, momentum=momentum)
 
 
 @rule("random_wrap")

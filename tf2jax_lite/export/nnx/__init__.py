@@ -4,11 +4,10 @@ Entry: `wrap.to_nnx` makes a module of a function and its params.
 
 Read in this order:
   modules: the classes of such modules; imports flax.
-  wrap: checks arguments, and tells which variables train and which are moving statistics.
-  source: modules of exported source as functions.
+  wrap: checks arguments, and tells which variables train and which are moving statistics; modules of exported source
+    as functions.
 """
 
-from .source import as_function
-from .wrap import import_nnx, to_nnx
+from .wrap import as_function, import_nnx, to_nnx
 
 __all__ = ["as_function", "import_nnx", "to_nnx"]

@@ -35,7 +35,6 @@ class ConvertedModule(Scope):
 
     Args:
       function: ``function(params, *args, rng=key, **kwargs)`` returns ``(results, updated params)``.
-      name: its name, for messages.
       variables: name to a subclass of `nnx.Variable`, the path of its attribute, and its value.
       needs_key: whether the function draws random numbers.
       rngs: `nnx.Rngs`, a stream of it, or None.
@@ -73,13 +72,7 @@ class ConvertedModule(Scope):
         """Return the function's results; write updated variables back.
 
         Args:
-          args: the function's arguments.
           rngs: `nnx.Rngs`, a stream of it, or a key; default: the module's own stream.
-          kwargs: the function's keyword arguments.
-
-        Raises:
-          InputError: the arguments do not fit.
-          MissingKeyError: the function draws random numbers, and there is neither ``rngs`` nor a stream.
         """
         if self._needs_key:
             kwargs["rng"] = draw_key(self._stream if rngs is None else rngs, self._name)
@@ -102,11 +95,7 @@ _OWN = frozenset({"_function", "_name", "_needs_key", "_paths", "_set", "_stream
 
 
 def draw_key(rngs: Any, name: str) -> jax.Array:
-    """Return a key of `nnx.Rngs` or of a stream, or the key itself.
-
-    Raises:
-      MissingKeyError: there is no stream.
-    """
+    """Return a key of `nnx.Rngs` or of a stream, or the key itself."""
     if rngs is None:
         raise MissingKeyError(
             f"{name} draws random numbers: pass rngs=nnx.Rngs(seed) to the call, or to to_nnx() once for all."

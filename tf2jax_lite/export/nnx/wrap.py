@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.calling.params import flatten_params, param_path, split_params
+from tf2jax_lite.calling.params import flatten_params, nest_params, param_path, split_params
 from tf2jax_lite.export import codegen
 from tf2jax_lite.export.loaded_function import LoadedFunction
 from tf2jax_lite.export.symbolic_dims import stage_symbolic
@@ -19,11 +19,7 @@ from tf2jax_lite.support.errors import InputError, MissingLibraryError, MissingP
 
 
 def import_nnx() -> Any:
-    """Return the module `flax.nnx`.
-
-    Raises:
-      MissingLibraryError: flax is not installed.
-    """
+    """Return the module `flax.nnx`."""
     try:
         return importlib.import_module("flax.nnx")
     except ImportError as error:
@@ -113,3 +109,25 @@ def _statistics(
     except Tf2JaxError:  # it cannot be traced without arguments: of unknown rank, for example
         return frozenset()
     return frozenset(np.intersect1d(list(found), list(map(str, others))).tolist())
+
+
+def as_function(
+    module: type, to_variables: Callable[[Any], Any], updates: Collection[str]
+) -> Callable[..., tuple[Any, dict[str, Any]]]:
+    """Return a class of exported source as a function.
+
+    Args:
+      to_variables: the source's function that makes `nnx.Variable` of arrays.
+
+    Returns:
+      ``function(params, *arguments, rng=key)``, which returns the results and the updated nested params.
+    """
+
+    def function(params: Mapping[str, Any], *arguments: Any, **key: Any) -> tuple[Any, dict[str, Any]]:
+        variables = to_variables(params)
+        results = module(variables)(*arguments, **({"rngs": key["rng"]} if key else {}))
+        held = flatten_params(variables)
+        after = {name: held[name][...] if name in updates else value for name, value in flatten_params(params).items()}
+        return results, nest_params(after)
+
+    return function

@@ -6,8 +6,9 @@ side (vmap); on a CPU one after another in one program (scan), which keeps a cli
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -16,8 +17,10 @@ import numpy as np
 
 from tf2jax_lite.federated.aggregators.base import usable_clients
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.learning.checks import immutable
 from tf2jax_lite.learning.metrics import Stat
 from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, PyTree
+from tf2jax_lite.support.errors import ForEachClientError
 from tf2jax_lite.xla_cpu.slow_loops import has_slow_convolution
 
 
@@ -171,10 +174,12 @@ class Outcome(NamedTuple):
     Attributes:
       output: the client work's output.
       refused: bool, whether the client's result was left out, as it is not usable.
+      steps: the results of its steps, stacked, where these have some.
     """
 
     output: PyTree
     refused: Any
+    steps: PyTree = ()
 
 
 def client_key(context: Context, index: Any) -> Any:
@@ -193,23 +198,27 @@ def _at(batches: PyTree, client: Any, step: Any) -> PyTree:
     return jax.tree.map(take, batches)
 
 
-def _traced_once(work: ClientWork) -> Callable[..., PyTree]:
+def _traced_once(work: ClientWork) -> Callable[..., tuple[PyTree, PyTree]]:
     """Return the work's step with its trace kept, for shapes and for a loop."""
-    return jax.jit(work.client_step, inline=True)
+    return jax.jit(work.step, inline=True)
 
 
-def _settled(step: Callable[..., PyTree], context: Context, carry: PyTree, batch: PyTree) -> PyTree:
-    """Return a carry in the shapes that a step gives it, as loops need.
+def _settled(
+    step: Callable[..., tuple[PyTree, PyTree]], context: Context, carry: PyTree, batch: PyTree
+) -> tuple[PyTree, PyTree]:
+    """Return a carry in the types that a step gives it, and a step's result types.
 
-    A statistic of no examples may be a scalar where those of examples have a value for each position of a sequence.
+    A statistic of no examples may be a scalar where those of examples have a value for each position of a sequence; a
+    Python number becomes an array.
     """
-    new = jax.eval_shape(step, context.work, context.message, carry, batch)
+    new, result = jax.eval_shape(step, context.work, context.message, carry, batch)
 
     def settle(old: Any, leaf: Any) -> Any:
         old = jnp.asarray(old)  # the dimensions that it has lead (domains, say)
+        old = old if old.dtype == leaf.dtype else old.astype(leaf.dtype)
         return jnp.broadcast_to(jnp.reshape(old, old.shape + (1,) * (leaf.ndim - old.ndim)), leaf.shape)
 
-    return jax.tree.map(settle, carry, new)
+    return jax.tree.map(settle, carry, new), result
 
 
 def scan_steps(
@@ -242,23 +251,23 @@ def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
 
     def one(context: Context, batches: PyTree, steps: Any, index: Any, client_input: PyTree, exact: bool) -> Any:
         carry = work.client_init(context.work, context.message, client_key(context, index), client_input)
-        carry = _settled(client_step, context, carry, jax.tree.map(lambda value: value[0], batches))
+        carry, _ = _settled(client_step, context, carry, jax.tree.map(lambda value: value[0], batches))
 
-        def step(carry: PyTree, batch: PyTree) -> tuple[PyTree, tuple[()]]:
-            return client_step(context.work, context.message, carry, batch), ()
+        def step(carry: PyTree, batch: PyTree) -> tuple[PyTree, PyTree]:
+            return client_step(context.work, context.message, carry, batch)
 
-        carry, _ = scan_steps(step, carry, batches, None if exact else steps)
-        return work.client_final(context.work, context.message, carry)
+        carry, found = scan_steps(step, carry, batches, None if exact else steps)
+        return work.client_final(context.work, context.message, carry), found
 
     def run(context: Context, total: Accumulator, chunk: Any, exact: bool) -> tuple[Accumulator, PyTree]:
-        results = jax.vmap(functools.partial(one, exact=exact), in_axes=(None, 0, 0, 0, 0))(
+        results, found = jax.vmap(functools.partial(one, exact=exact), in_axes=(None, 0, 0, 0, 0))(
             context, chunk.batches, chunk.steps, chunk.index, chunk.client_input
         )
         results = _weighed(context, results, chunk.index)
         total, refused = fold_results(
             aggregator, context.aggregator, total, results, chunk.steps > 0, chunk.index, context.aggregator_key
         )
-        return total, Outcome(results.output, refused)
+        return total, Outcome(results.output, refused, found)
 
     return run
 
@@ -303,14 +312,20 @@ def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
                 lambda leaf: leaf[row], (chunk.steps, chunk.index, chunk.client_input)
             )
             carry = work.client_init(context.work, context.message, client_key(context, index), client_input)
-            carry = _settled(client_step, context, carry, _at(chunk.batches, row, jnp.int32(0)))
+            carry, shapes = _settled(client_step, context, carry, _at(chunk.batches, row, jnp.int32(0)))
+            most = jax.tree.leaves(chunk.batches)[0].shape[1]
+            found = jax.tree.map(lambda leaf: jnp.zeros((most, *leaf.shape), leaf.dtype), shapes)
 
-            def step(number: Any, carry: PyTree) -> PyTree:
-                return client_step(context.work, context.message, carry, _at(chunk.batches, row, number))
+            def step(number: Any, carried: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+                carry, found = carried
+                batch = _at(chunk.batches, row, number)
+                carry, result = client_step(context.work, context.message, carry, batch)
+                return carry, jax.tree.map(lambda all_, one: all_.at[number].set(one), found, result)
 
-            carry = jax.lax.fori_loop(jnp.int32(0), steps, step, carry)
+            carry, found = jax.lax.fori_loop(jnp.int32(0), steps, step, (carry, found))
             result = work.client_final(context.work, context.message, carry)
-            return fold_one(aggregator, context, total, result, steps > 0, index)
+            total, outcome = fold_one(aggregator, context, total, result, steps > 0, index)
+            return total, outcome._replace(steps=found)
 
         def add(row: Any, carry: Any) -> Any:
             total, outcomes = carry
@@ -328,30 +343,76 @@ def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
 class LoopFunctions(NamedTuple):
     """Jitted functions ``start``, ``step`` and `finish` of a loop in Python.
 
-    Arguments: ``start(context, index, input, first batch)``, ``step(context, carry, batch)``.
+    Arguments: ``start(context, index, input, first batch)``, ``step(context, carry, batch)``, which returns the carry
+    and the step's result.
     """
 
     start: Callable[..., PyTree]
-    step: Callable[..., PyTree]
+    step: Callable[..., tuple[PyTree, PyTree]]
     finish: Callable[..., tuple[Accumulator, PyTree]]
 
 
 def make_loop(work: ClientWork, aggregator: AggregationProcess) -> LoopFunctions:
-    """Return jitted functions of a Python loop; only a step compiles by shape."""
+    """Return jitted functions of a Python loop; only a step compiles by shape.
+
+    A step donates its carry, unless its result may share the carry's memory.
+    """
     client_step = _traced_once(work)
 
     def start(context: Context, index: Any, client_input: PyTree, first: Any) -> PyTree:
         carry = work.client_init(context.work, context.message, client_key(context, index), client_input)
-        return _settled(client_step, context, carry, first)
+        return _settled(client_step, context, carry, first)[0]
 
-    def step(context: Context, carry: PyTree, batch: Any) -> PyTree:
+    def step(context: Context, carry: PyTree, batch: Any) -> tuple[PyTree, PyTree]:
         return client_step(context.work, context.message, carry, batch)
 
     def finish(context: Context, total: Accumulator, carry: PyTree, index: Any) -> tuple[Accumulator, PyTree]:
         result = work.client_final(context.work, context.message, carry)
         return fold_one(aggregator, context, total, result, True, index)
 
-    return LoopFunctions(jax.jit(start), jax.jit(step, donate_argnums=1), jax.jit(finish, donate_argnums=1))
+    donated = () if work.has_step_results else (1,)
+    return LoopFunctions(jax.jit(start), jax.jit(step, donate_argnums=donated), jax.jit(finish, donate_argnums=1))
+
+
+@contextlib.contextmanager
+def client_stage(client_id: Any, stage: str, **context: Any) -> Iterator[None]:
+    """Name the client and the stage in errors of a user's function.
+
+    Args:
+      client_id: the client.
+      stage: the function, such as ``"client_step 3"``.
+      **context: its arguments, for the error's ``context``.
+
+    Raises:
+      ForEachClientError: for any error of the function.
+    """
+    try:
+        yield
+    except ForEachClientError:
+        raise
+    except Exception as error:  # users' functions raise anything
+        raise ForEachClientError(error, stage, client_id=client_id, **context) from error
+
+
+def run_client(
+    work: ClientWork, context: Context, name: Any, batches: Iterable[PyTree], client_input: PyTree, key: Any
+) -> tuple[ClientResult, list[PyTree]]:
+    """Return a client's result and its steps' results, computed eagerly.
+
+    Raises:
+      ForEachClientError: a function of the work fails; it names the client and the function.
+    """
+    (state, message), client_input = immutable(((context.work, context.message), client_input))
+    found = []
+    with client_stage(name, "client_init", message=context.message, client_input=client_input):
+        carry = work.client_init(state, message, key, client_input)
+    for number, batch in enumerate(batches):
+        arrays = immutable(batch)
+        with client_stage(name, f"client_step {number}", state=carry, batch=arrays):
+            carry, result = work.step(state, message, carry, arrays)
+        found.append(result)
+    with client_stage(name, "client_final", state=carry):
+        return work.client_final(state, message, carry), found
 
 
 def choose_backend(work: ClientWork, context: Context, batch: Any, client_input: Any, *, alone: bool = True) -> str:

@@ -9,193 +9,142 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from tf2jax_lite.calling.integers import check_integers
-from tf2jax_lite.federated.execution.backends import scan_steps
-from tf2jax_lite.federated.execution.cohort import round_up
-from tf2jax_lite.learning.checks import immutable
-from tf2jax_lite.learning.process import PyTree
-from tf2jax_lite.support.errors import ForEachClientError, InputError
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.execution.backends import (
+    Accumulator,
+    Context,
+    Outcome,
+    make_loop,
+    make_scan,
+    make_vmap,
+    run_client,
+    zero_accumulator,
+)
+from tf2jax_lite.federated.execution.cohort import Chunk, round_up
+from tf2jax_lite.federated.execution.runner import MeshFold
+from tf2jax_lite.learning.process import AggregationProcess, MeasuredProcessOutput, PyTree
+from tf2jax_lite.support.errors import InputError
 
 Batch = Mapping[str, Any]
 Clients = Iterable[tuple[Any, Iterable[Batch], PyTree]]
 Result = tuple[Any, PyTree, list[PyTree]]
 
 _MAX_STACKED = 16  # clients in a program of the backends vmap and sharded
+_NOTHING = AggregationProcess(
+    tuple, lambda *_: (), lambda *_: (), lambda *_: (), lambda *_: MeasuredProcessOutput((), (), {})
+)
 
 
-class _Functions(NamedTuple):
-    """A user's functions; ``step`` always returns a pair."""
-
-    init: Callable[[PyTree, PyTree], PyTree]
-    step: Callable[[PyTree, Batch], tuple[PyTree, PyTree]]
-    final: Callable[[PyTree, PyTree], PyTree]
-
-
-@contextlib.contextmanager
-def client_stage(client_id: Any, stage: str, **context: Any) -> Iterator[None]:
-    """Name the client and the stage in errors of a user's function.
-
-    Args:
-      client_id: the client.
-      stage: the function, such as ``"client_step 3"``.
-      **context: its arguments, for the error's ``context``.
-
-    Raises:
-      ForEachClientError: for any error of the function.
-    """
-    try:
-        yield
-    except ForEachClientError:
-        raise
-    except Exception as error:  # users' functions raise anything
-        raise ForEachClientError(error, stage, client_id=client_id, **context) from error
+def _work(init: Callable[..., PyTree], step: Callable[..., Any], final: Callable[..., PyTree]) -> ClientWork:
+    """Return a user's functions as client work, which sends nothing to aggregate."""
+    return ClientWork(
+        tuple,
+        lambda state, shared_input, key, client_input: init(shared_input, client_input),
+        lambda state, shared_input, carry, batch: step(carry, batch),
+        lambda state, shared_input, carry: ClientResult((), jnp.float32(1), output=final(shared_input, carry)),
+        has_step_results=True,
+    )
 
 
-def _debug(functions: _Functions) -> Callable[..., Iterator[Result]]:
-    def one(shared_input: PyTree, client_id: Any, batches: Iterable[Batch], client_input: PyTree) -> Result:
-        results = []
-        shared_input, client_input = immutable((shared_input, client_input))
-        with client_stage(client_id, "client_init", shared_input=shared_input, client_input=client_input):
-            state = functions.init(shared_input, client_input)
-        for number, batch in enumerate(map(immutable, batches)):
-            with client_stage(client_id, f"client_step {number}", state=state, batch=batch):
-                state, result = functions.step(state, batch)
-            results.append(result)
-        with client_stage(client_id, "client_final", shared_input=shared_input, state=state):
-            return client_id, functions.final(shared_input, state), results
-
-    def run(shared_input: PyTree, clients: Clients) -> Iterator[Result]:
-        for client in clients:
-            with jax.disable_jit():
-                found = one(shared_input, *client)
-            yield found  # jit is disabled for the client's functions alone
-
-    return run
+def _context(shared_input: PyTree) -> Context:
+    return Context((), (), shared_input, None, None, client_keys=np.zeros(1))  # the functions take no keys
 
 
-def _jit(functions: _Functions) -> Callable[..., Iterator[Result]]:
-    init, step, final = map(jax.jit, functions)
+def _zero() -> Accumulator:
+    return zero_accumulator(_NOTHING, (), _MAX_STACKED, ClientResult((), 1.0))
 
+
+def _debug(work: ClientWork) -> Callable[..., Iterator[Result]]:
     def run(shared_input: PyTree, clients: Clients) -> Iterator[Result]:
         for client_id, batches, client_input in clients:
-            state, results = init(shared_input, client_input), []
-            for batch in batches:
-                state, result = step(state, batch)
-                results.append(result)
-            yield client_id, final(shared_input, state), results
+            with jax.disable_jit():
+                found, results = run_client(work, _context(shared_input), client_id, batches, client_input, None)
+            yield client_id, found.output, results  # jit is disabled for the client's functions alone
 
     return run
 
 
-def _stack(trees: Sequence[PyTree]) -> PyTree:
+def _jit(work: ClientWork) -> Callable[..., Iterator[Result]]:
+    loop = make_loop(work, _NOTHING)
+    init = jax.jit(lambda context, client_input: work.client_init((), context.message, None, client_input))
+
+    def run(shared_input: PyTree, clients: Clients) -> Iterator[Result]:
+        context = _context(shared_input)
+        for client_id, batches, client_input in clients:
+            carry, results = init(context, client_input), []
+            for batch in batches:
+                carry, result = loop.step(context, carry, batch)
+                results.append(result)
+            yield client_id, loop.finish(context, _zero(), carry, np.int32(0))[1].output, results
+
+    return run
+
+
+def _stack(trees: Sequence[PyTree], size: int) -> PyTree:
+    """Return trees stacked along a first axis of a size; the last is repeated."""
+
     def stack(*leaves: Any) -> Any:
         return jnp.stack(leaves) if isinstance(leaves[0], jax.Array) else np.stack(leaves)
 
-    return jax.tree.map(stack, *trees)
+    return jax.tree.map(stack, *trees, *[trees[-1]] * (size - len(trees)))
 
 
 def _row(tree: PyTree, index: int) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
-def _padded(items: Sequence[Any], size: int) -> list[Any]:
-    return [*items, *[items[-1]] * (size - len(items))]
-
-
-def _form(tree: PyTree) -> Any:
+def _forms(tree: PyTree) -> Any:
+    """Return structure, shapes and dtypes, which trees to be stacked share."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, tuple((np.shape(leaf), np.dtype(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
 
 
-def _batch_form(batch: Batch) -> Any:
-    return tuple(sorted((name, np.shape(value), str(np.asarray(value).dtype)) for name, value in batch.items()))
+def _stacked(work: ClientWork, fold: Callable[..., Outcome], most: int, devices: int = 1) -> Any:
+    """Return the backend that runs chunks of clients.
 
+    Clients share a chunk if their batches have equal shapes. Those without such batches run alone.
 
-def _scanned(step: Callable[..., Any]) -> Callable[..., tuple[PyTree, PyTree]]:
-    """Return ``(state, batches, count) -> (state, results)`` of ``count`` steps."""
-
-    def run(state: PyTree, batches: PyTree, count: Any) -> tuple[PyTree, PyTree]:
-        # A state may begin as Python numbers, and become an array of another dtype in the first step.
-        settled = jax.eval_shape(step, state, _row(batches, 0))[0]
-        state = jax.tree.map(lambda old, new: jnp.asarray(old, new.dtype), state, settled)
-        return scan_steps(step, state, batches, count)
-
-    return run
-
-
-def _scan(functions: _Functions) -> Callable[..., Iterator[Result]]:
-    init, final, steps = jax.jit(functions.init), jax.jit(functions.final), jax.jit(_scanned(functions.step))
-
-    def run(shared_input: PyTree, clients: Clients) -> Iterator[Result]:
-        for client_id, batches, client_input in clients:
-            state, results = init(shared_input, client_input), []
-            for group in _alike(batches):
-                stacked = _stack(_padded(group, round_up(len(group))))
-                state, found = steps(state, stacked, len(group))
-                results += [_row(found, i) for i in range(len(group))]
-            yield client_id, final(shared_input, state), results
-
-    return run
-
-
-def _alike(batches: Iterable[Batch]) -> Iterator[list[dict[str, Any]]]:
-    """Yield runs of consecutive batches of equal shapes: a short last batch is alone."""
-    group: list[dict[str, Any]] = []
-    for batch in batches:
-        if group and _batch_form(group[0]) != _batch_form(batch):
-            yield group
-            group = []
-        group.append(dict(batch))
-    if group:
-        yield group
-
-
-def _vmap(functions: _Functions, mesh: Mesh | None = None) -> Callable[..., Iterator[Result]]:
-    """Clients whose batches have equal shapes are batched; the others are scanned."""
-    alone = _scan(functions)
-    scanned = _scanned(functions.step)
-    devices = 1 if mesh is None else mesh.size
-    most = max(_MAX_STACKED // devices, 1) * devices
-
-    def one(shared_input: PyTree, batches: PyTree, count: Any, client_input: PyTree) -> tuple[PyTree, PyTree]:
-        state, results = scanned(functions.init(shared_input, client_input), batches, count)
-        return functions.final(shared_input, state), results
-
-    batched = jax.jit(jax.vmap(one, in_axes=(None, 0, 0, 0)))
+    Args:
+      work: the client work.
+      fold: ``(context, chunk) -> outcomes``.
+      most: clients of a chunk.
+      devices: whose number divides a chunk's clients.
+    """
+    alone = _jit(work)
 
     def together(shared_input: PyTree, group: list[Any]) -> Iterator[Result]:
         rows = -(-round_up(len(group)) // devices) * devices
         steps = round_up(max(len(batches) for _, batches, _ in group))
-        arguments = (
-            _stack(_padded([_stack(_padded(batches, steps)) for _, batches, _ in group], rows)),
-            np.asarray(_padded([len(batches) for _, batches, _ in group], rows), np.int32),
-            _stack(_padded([client_input for _, _, client_input in group], rows)),
+        counts = np.zeros(rows, np.int32)
+        counts[: len(group)] = [len(batches) for _, batches, _ in group]
+        chunk = Chunk(
+            _stack([_stack(batches, steps) for _, batches, _ in group], rows),
+            counts,
+            np.zeros(rows, np.int32),
+            _stack([client_input for _, _, client_input in group], rows),
         )
-        if mesh is not None:
-            shared_input = jax.device_put(shared_input, NamedSharding(mesh, P()))
-            arguments = jax.device_put(arguments, NamedSharding(mesh, P(mesh.axis_names)))
-        outputs, results = batched(shared_input, *arguments)
+        found = fold(_context(shared_input), chunk)
         for index, (client_id, batches, _) in enumerate(group):
-            found = _row(results, index)
-            yield client_id, _row(outputs, index), [_row(found, step) for step in range(len(batches))]
+            results = _row(found.steps, index)
+            yield client_id, _row(found.output, index), [_row(results, step) for step in range(len(batches))]
 
     def run(shared_input: PyTree, clients: Clients) -> Iterator[Result]:
         waiting: dict[Any, list[Any]] = {}
-        for client_id, batches, client_input in clients:
-            groups = list(_alike(batches))
-            if len(groups) != 1:  # no batch, or batches of several sizes
-                yield from alone(shared_input, [(client_id, [b for g in groups for b in g], client_input)])
+        for client_id, given, client_input in clients:
+            batches = list(map(dict, given))
+            forms = {_forms(batch) for batch in batches}
+            if len(forms) != 1:  # no batch, or batches of several sizes
+                yield from alone(shared_input, [(client_id, batches, client_input)])
                 continue
-            kind = (round_up(len(groups[0])), _batch_form(groups[0][0]), _form(client_input))
-            waiting.setdefault(kind, []).append((client_id, groups[0], client_input))
+            kind = (round_up(len(batches)), *forms, _forms(client_input))
+            waiting.setdefault(kind, []).append((client_id, batches, client_input))
             if len(waiting[kind]) == most:
                 yield from together(shared_input, waiting.pop(kind))
         for group in waiting.values():
@@ -204,11 +153,27 @@ def _vmap(functions: _Functions, mesh: Mesh | None = None) -> Callable[..., Iter
     return run
 
 
-def _sharded(functions: _Functions) -> Callable[..., Iterator[Result]]:
-    return _vmap(functions, jax.make_mesh((jax.local_device_count(),), ("clients",), devices=jax.local_devices()))
+def _scan(work: ClientWork) -> Callable[..., Iterator[Result]]:
+    program = jax.jit(make_scan(work, _NOTHING), static_argnums=3)
+    return _stacked(work, lambda context, chunk: program(context, _zero(), chunk, False)[1], 1)
 
 
-_MAKERS: dict[str, Callable[[_Functions], Callable[..., Iterator[Result]]]] = {
+def _vmap(work: ClientWork) -> Callable[..., Iterator[Result]]:
+    program = jax.jit(make_vmap(work, _NOTHING), static_argnums=3)
+    return _stacked(work, lambda context, chunk: program(context, _zero(), chunk, False)[1], _MAX_STACKED)
+
+
+def _sharded(work: ClientWork) -> Callable[..., Iterator[Result]]:
+    mesh = jax.make_mesh((jax.local_device_count(),), ("clients",), devices=jax.local_devices())
+    on_mesh = MeshFold(mesh, make_vmap(work, _NOTHING), lambda a, b: a)
+
+    def fold(context: Context, chunk: Chunk) -> Outcome:
+        return on_mesh.fold(on_mesh.context(context), on_mesh.start(_zero()), chunk)[1]
+
+    return _stacked(work, fold, max(_MAX_STACKED // mesh.size, 1) * mesh.size, mesh.size)
+
+
+_MAKERS: dict[str, Callable[[ClientWork], Callable[..., Iterator[Result]]]] = {
     "debug": _debug,
     "jit": _jit,
     "scan": _scan,
@@ -299,8 +264,8 @@ def for_each_client(
     def plain_step(state: PyTree, batch: Batch) -> tuple[PyTree, PyTree]:
         return client_step(state, batch), ()
 
-    functions = _Functions(client_init, client_step if with_step_result else plain_step, client_final)
-    made = functools.cache(lambda name: _MAKERS[name](functions))  # keeps compiled programs
+    work = _work(client_init, client_step if with_step_result else plain_step, client_final)
+    made = functools.cache(lambda name: _MAKERS[name](work))  # keeps compiled programs
     fixed = None if backend is None else _checked(backend)
 
     def run(shared_input: PyTree, clients: Clients) -> Iterator[tuple[Any, ...]]:

@@ -27,18 +27,19 @@ from tf2jax_lite.federated.execution.backends import (
     can_be_batched,
     choose_backend,
     client_key,
+    client_stage,
     fold_one,
     make_loop,
     make_scan,
     make_vmap,
     merge_accumulators,
     reads_client_input,
+    run_client,
     zero_accumulator,
 )
 from tf2jax_lite.federated.execution.cohort import Chunk, Client, Cohort, fill, lay_out, round_up, round_up_far
 from tf2jax_lite.federated.execution.cpu_pool import CpuPool, signature
-from tf2jax_lite.federated.execution.for_each_client import client_stage
-from tf2jax_lite.learning.checks import check_number, immutable, named_function
+from tf2jax_lite.learning.checks import check_number, named_function
 from tf2jax_lite.learning.data import EXAMPLE_MASK_KEY
 from tf2jax_lite.learning.data.examples import EXAMPLE_FILL_KEY
 from tf2jax_lite.learning.model import fitting
@@ -144,9 +145,17 @@ def _placed(value: Any, sharding: NamedSharding) -> Any:
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
+def _capacity(aggregator: AggregationProcess, cohort: Cohort) -> int:
+    """Return how many clients an accumulator has memory for.
+
+    A secure sum has masks and levels for each: there are as many as clients.
+    """
+    return max(len(cohort), 1) if "secure aggregation" in aggregator.guarantees else cohort.capacity
+
+
 def run_eagerly(
     work: ClientWork, aggregator: AggregationProcess, context: Context, cohort: Cohort, clients: Iterable[Client]
-) -> tuple[Accumulator, dict[int, Outcome]]:
+) -> tuple[Accumulator, list[tuple[list[int], Outcome]]]:
     """Run clients eagerly, so that prints and debuggers see values.
 
     Args:
@@ -157,35 +166,24 @@ def run_eagerly(
       clients: those that have data, at least one.
 
     Returns:
-      The accumulator, and each client's outcome by its index.
+      The accumulator, and each client's index and outcome, as of a chunk of one client.
 
     Raises:
       ForEachClientError: a function of the client work fails.
     """
-    total, outputs = None, {}
+    total, outcomes = None, []
     with jax.disable_jit():
         for client in clients:
             name, index = cohort.name(client.index), jnp.int32(client.index)
-            result = _one(work, context, name, client, client_key(context, index))
+            key = client_key(context, index)
+            result, _ = run_client(work, context, name, client.batches(), client.client_input, key)
             if total is None:
-                total = zero_accumulator(aggregator, context.aggregator, cohort.capacity, result)
+                total = zero_accumulator(aggregator, context.aggregator, _capacity(aggregator, cohort), result)
             with client_stage(name, "aggregation", result=result):
                 total, outcome = fold_one(aggregator, context, total, result, True, index)
-            outputs[client.index] = jax.device_get(outcome)
+            outcomes.append(([client.index], jax.tree.map(lambda leaf: np.asarray(leaf)[None], outcome)))
     assert total is not None
-    return total, outputs
-
-
-def _one(work: ClientWork, context: Context, name: Any, client: Client, key: Any) -> Any:
-    (state, message), client_input = immutable(((context.work, context.message), client.client_input))
-    with client_stage(name, "client_init", message=context.message, client_input=client_input):
-        carry = work.client_init(state, message, key, client_input)
-    for number, batch in enumerate(client.batches()):
-        arrays = immutable(batch)
-        with client_stage(name, f"client_step {number}", state=carry, batch=arrays):
-            carry = work.client_step(state, message, carry, arrays)
-    with client_stage(name, "client_final", state=carry):
-        return work.client_final(state, message, carry)
+    return total, outcomes
 
 
 Execution = Literal["auto", "vmap", "scan", "cpu_pool", "loop", "debug"]
@@ -271,10 +269,10 @@ class CohortRunner:
         if self.work.counts_examples:
             context = context._replace(shares=cohort.shares())
         context = context._replace(client_keys=cohort.stacked_keys())
-        capacity = self.capacity(cohort)
+        capacity = _capacity(self.aggregator, cohort)
         prepared = cohort.prepared()
         first = next(prepared, None)
-        outcomes: dict[int, Outcome] = {}
+        outcomes: list[tuple[list[int], Outcome]] = []
         if first is None:  # no client has data: the metrics are not known
             nothing = ClientResult((), 0.0, [], {})
             total = zero_accumulator(self.aggregator, context.aggregator, capacity, nothing)
@@ -287,26 +285,23 @@ class CohortRunner:
                 found = _Round(self, context, first, cohort, stack)
                 waiting = list(found.run(itertools.chain([first], prepared)))
                 total = found.total()
-            for index, get in waiting:
-                found = jax.device_get(get())
-                outcomes |= {i: jax.tree.map(lambda leaf, r=r: leaf[r], found) for r, i in enumerate(index)}
+            outcomes = [(index, jax.device_get(get())) for index, get in waiting]
+        # Rows behind these only pad a chunk.
+        rows = [(i, row, found) for index, found in outcomes for row, i in enumerate(index)]
         dropped = cohort.count_dropped()
         counts = {
             "participated": total.participated,
             "non_finite": total.non_finite,
             "dropped": np.int32(dropped),
-            "empty": np.int32(len(cohort) - dropped - len(outcomes)),
+            "empty": np.int32(len(cohort) - dropped - len(rows)),
         }
-        refused = {index: cohort.name(index) for index in sorted(outcomes) if outcomes[index].refused}
-        outputs = {index: found.output for index, found in outcomes.items() if jax.tree.leaves(found.output)}
+        refused = {i: cohort.name(i) for i, row, found in sorted(rows, key=lambda row: row[0]) if found.refused[row]}
+        outputs = {
+            i: jax.tree.map(lambda leaf, row=row: leaf[row], found.output)
+            for i, row, found in rows
+            if jax.tree.leaves(found.output)
+        }
         return CohortResult(total, counts, outputs, refused)
-
-    def capacity(self, cohort: Cohort) -> int:
-        """Return how many clients accumulators have memory for.
-
-        A secure sum has masks, and levels, for each: as many as there are.
-        """
-        return max(len(cohort), 1) if "secure aggregation" in self.aggregator.guarantees else cohort.capacity
 
     def _backend(self, context: Context, batch: Any, client_input: PyTree) -> str:
         if self.execution == "cpu_pool" and jax.default_backend() != "cpu":
@@ -410,7 +405,8 @@ class _Round:
     def __init__(self, runner: CohortRunner, context: Context, first: Client, cohort: Cohort, stack: ExitStack):
         cohort_size = len(cohort)
         self._runner, self._context, self._cohort_size = runner, context, cohort_size
-        self._capacity = runner.capacity(cohort)
+        self._capacity = _capacity(runner.aggregator, cohort)
+        self._padded: dict[int, bool] = {}  # by size of batch: all clients' examples have one form
         batch = self._batches(first)[1][0]
         try:
             with fitting(batch, "the batches of the first client"):
@@ -503,7 +499,7 @@ class _Round:
         runner, context, workers = self._runner, self._context, self._workers
         rows = self._size
         if not everywhere:
-            stateful = group[0].client_input is not None
+            stateful = group[0].client_input is not None or runner.work.has_step_results
             rows, rounded = runner._chunk_shape(self._size, steps, stateful=stateful)
         chunk = lay_out(group, rows, rounded, self._cohort_size, workers and workers.arena())
         write = functools.partial(fill, chunk, group, everywhere=everywhere)
@@ -521,7 +517,7 @@ class _Round:
         def run(total: Accumulator) -> tuple[Accumulator, PyTree]:
             carry = runner._loop.start(context, index, client.client_input, batches[0])
             for batch in batches:
-                carry = runner._loop.step(context, carry, batch)
+                carry, _ = runner._loop.step(context, carry, batch)
             return runner._loop.finish(context, total, carry, index)
 
         get = self._fold(write, run)
@@ -533,7 +529,10 @@ class _Round:
         if client.is_full or not callable(pads):
             return client.is_full or pads is True
         size = client.rows.shape[1]
-        return pads({n: jax.ShapeDtypeStruct((size, *v.shape[1:]), v.dtype) for n, v in client.examples.items()})
+        if size not in self._padded:
+            batch = {n: jax.ShapeDtypeStruct((size, *v.shape[1:]), v.dtype) for n, v in client.examples.items()}
+            self._padded[size] = pads(batch)
+        return self._padded[size]
 
     def _batches(self, client: Client) -> tuple[Callable[[], None], list[dict[str, Any]]]:
         """Return the writer of a client's batches, and the arrays that it fills."""

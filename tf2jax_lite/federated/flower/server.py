@@ -320,9 +320,9 @@ def server_app(
       evaluate_fn: ``(round, weights) -> metrics`` at the server, before the first and after each round.
       on_result: called at the end with the weights and Flower's ``Result`` (metrics by round), to save them.
       timeout: seconds to wait for the clients of a round; one that has not replied by then has failed.
-      checkpoint_dir: where the state of a `BlocksStrategy` is saved after each round (Orbax; extra: checkpoint), or a
-        `CheckpointStore`. A server that is started again resumes from the newest: ``num_rounds`` counts the rounds
-        before, too, and the weights are those of an uninterrupted run. Flower's wrappers keep no state there.
+      checkpoint_dir: where the state of a `BlocksStrategy` is saved after each round, or a `CheckpointStore`. A server
+        that is started again resumes from there: ``num_rounds`` counts the rounds before, too, and the weights are
+        those of an uninterrupted run. Flower's wrappers keep no state there.
 
     Returns:
       The app, for ``[tool.flwr.app.components]``.

@@ -5,10 +5,9 @@ Entries: `trace.trace` for callables, `concrete_function.load_concrete` for a Co
 
 - `trace`: callables to ConcreteFunctions with the signature that users call.
 - `saved_signatures`: signatures of SavedModels, with values of the checkpoint.
-- `concrete_function`, `structures`: graph and captures; nested arguments and results.
-- `composite_specs`: TypeSpecs of composite tensors to component tensors.
-- `graph_state`, `table_captures`, `variable_values`: variables and tables, and their values.
-- `trainable`, `variable_paths`: which variables train, and their names by attribute path.
+- `concrete_function`, `structures`: graph and captures; nested arguments and results, composite ones by components.
+- `graph_state`, `variable_values`: variables and tables, their values and attribute paths.
+- `trainable`: which variables train.
 
 Must not import `passes` or `lowering`. Importing it raises `MissingLibraryError` without TensorFlow, which is an extra.
 """

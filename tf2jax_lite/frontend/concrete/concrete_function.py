@@ -13,8 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.imported_function import ImportedFunction
-from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.interface import ImportedFunction, Interface
 from tf2jax_lite.calling.names import keyword_parameters, parameter_names
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.frontend.gradients.rewrite import rewrite_custom_gradients
@@ -24,8 +23,7 @@ from tf2jax_lite.support.errors import UnsupportedError
 from tf2jax_lite.support.gc_pause import paused
 from tf2jax_lite.support.stored_array import StoredArray
 
-from .composite_specs import stacked, with_constants
-from .graph_state import with_captured_state
+from .graph_state import captured_table, initialize_tables, table_dtypes, with_captured_state
 from .structures import (
     ArgumentBuilder,
     flat_keywords,
@@ -33,13 +31,13 @@ from .structures import (
     output_structure,
     plain_structure,
     shape_of,
+    stacked,
     structured_inputs,
     structured_outputs,
+    with_constants,
 )
-from .table_captures import captured_table, initialize_tables, table_dtypes
 from .trainable import Trains, trained_variables
-from .variable_paths import variable_paths
-from .variable_values import is_numeric, read_value, read_values
+from .variable_values import is_numeric, read_value, read_values, variable_paths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,17 +64,12 @@ def load_concrete(
     """Import a ConcreteFunction.
 
     Args:
-      concrete: the ``tf.types.experimental.ConcreteFunction``.
       signature: the signature of its arguments; by default the function's own.
-      name: the function's name, for messages.
       read_values: whether to read the variables' values; otherwise variables hold None.
       opaque: return captures without a counterpart in JAX as `Opaque` values instead of raising.
       model: the function, model or layer that is converted: its attributes may name the variables, and determine which
         of them train (see `trained_variables`).
       values: values of variables by the ``id`` of their handles, which TensorFlow need not have.
-
-    Raises:
-      UnsupportedError: a capture or an argument has no counterpart in JAX.
     """
     func_graph = concrete.graph
     name = name or getattr(concrete, "name", "") or "function"
@@ -157,10 +150,8 @@ def _own_signature(concrete: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def _paths(model: Any, variables: Mapping[int, Any]) -> dict[int, str]:
-    """Return attribute paths of variables whose names repeat, by the handles' ids.
-
-    There are none if the option ``param_names`` asks for names of variables.
-    """
+    """Return attribute paths of variables whose names repeat, by the handles' ids."""
+    # There are none if the option ``param_names`` asks for names of variables.
     if model is None or get_config("param_names") == "variable":
         return {}
     names = collections.Counter(variable.name for variable in variables.values())
@@ -204,10 +195,8 @@ def _captures(
 
 
 def _values(captured: Sequence[Any], by_handle: Mapping[int, Any], given: Mapping[int, Any]) -> dict[int, Any]:
-    """Return the values of captured numeric variables, by the ``id`` of their handles.
-
-    One op reads all that are not given.
-    """
+    """Return the values of captured numeric variables, by the ``id`` of their handles."""
+    # One op reads all that are not given.
     known = {id(tensor): given[id(tensor)] for tensor in captured if id(tensor) in given}
     handles: dict[int, Any] = {}
     types: list[Any] = []
@@ -258,10 +247,8 @@ def _capture(
 
 
 def _is_lock(handle: Any) -> bool:
-    """Return whether a resource is the mutex of a ``tf.CriticalSection``.
-
-    Only the text of a handle contains its type.
-    """
+    """Return whether a resource is the mutex of a ``tf.CriticalSection``."""
+    # Only the text of a handle contains its type.
     return '::Mutex"' in repr(handle)
 
 
@@ -308,10 +295,8 @@ def _variable(
     trains: Trains,
     paths: Mapping[int, str],
 ) -> ir.Variable:
-    """Return a variable with its value: from ``values``, or read now.
-
-    ``values`` has the ``id`` of handles as keys. The value is None if ``values`` is None.
-    """
+    """Return a variable with its value: from ``values``, or read now."""
+    # ``values`` has the ``id`` of handles as keys. The value is None if ``values`` is None.
     if variable is None:
         data = getattr(handle, "_handle_data", None)
         pairs = list(data.shape_and_type) if data is not None else []
@@ -341,10 +326,8 @@ def _variable(
 
 
 def _name_of(handle: Any) -> str:
-    """Return the name of a variable that has only a handle.
-
-    Only the text of an eager handle contains it.
-    """
+    """Return the name of a variable that has only a handle."""
+    # Only the text of an eager handle contains it.
     found = re.search(r'ResourceHandle\(name="([^"]+)/\d+", .*container="Anonymous"', str(handle))
     return "variable" if found is None else found[1]
 

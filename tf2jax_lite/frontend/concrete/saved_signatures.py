@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tf2jax_lite.calling.imported_function import ImportedFunction
+from tf2jax_lite.calling.interface import ImportedFunction
 from tf2jax_lite.frontend.graphdef import functions
 from tf2jax_lite.frontend.saved import meta_graph, saved_model
 from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint, Key
@@ -35,13 +35,8 @@ def signature_loader(
     """Return a function that imports a signature by name; signatures share values.
 
     Args:
-      path: the model's directory.
-      tags: tags of the MetaGraph.
       initializer: evaluates initializers of a TF1 model's variables that the checkpoint does not hold.
       stored: leave real numbers in the checkpoint, as `StoredArray`s.
-
-    Raises:
-      InvalidModelError: the model cannot be read, or has no such MetaGraph.
     """
     model = saved_model.SavedModel(path, tags)
     proto = model.meta_graph
@@ -82,11 +77,9 @@ def _is_variable(node: Any) -> bool:
 
 
 def _without_checkpoint(model: saved_model.SavedModel, stored: bool) -> tuple[Any, _Values] | None:
-    """Load a model without its checkpoint.
-
-    Returns:
-      The model, and the values of its variables by the ``id`` of their handles; None if TensorFlow must restore them.
-    """
+    """Load a model without its checkpoint."""
+    # Returns the model, and the values of its variables by the ``id`` of their handles; None if TensorFlow must restore
+    # them.
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
     checkpoint = model.checkpoint

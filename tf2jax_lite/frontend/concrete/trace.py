@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
 
-from tf2jax_lite.calling.imported_function import ImportedFunction
+from tf2jax_lite.calling.interface import ImportedFunction
 from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.config import get_config
 from tf2jax_lite.support.errors import InputError, Tf2JaxError
@@ -33,11 +33,7 @@ def not_rewritten(fn: _F) -> _F:
 
 
 def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> ImportedFunction:
-    """Trace a function with arguments and import the result.
-
-    Raises:
-      InputError: ``tf_func`` is not callable, or TensorFlow cannot trace it with these arguments.
-    """
+    """Trace a function with arguments and import the result."""
     name = function_name(tf_func)
     if isinstance(tf_func, tf.types.experimental.ConcreteFunction):
         return load_concrete(tf_func, name=name, read_values=_read_values())
@@ -62,11 +58,7 @@ def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 
 def trace_restored(tf_func: Any) -> ImportedFunction:
-    """Import the only signature of a function that was restored from a SavedModel.
-
-    Raises:
-      InputError: the function has several signatures, or none.
-    """
+    """Import the only signature of a function that was restored from a SavedModel."""
     name, model = function_name(tf_func), tf_func
     if isinstance(tf_func, tf.types.experimental.ConcreteFunction):
         return load_concrete(tf_func, name=name, read_values=_read_values())
@@ -132,10 +124,8 @@ class _Held:
 
 
 def _closed_over_variables(function: Any, specs: Any, name: str) -> tuple[Any, Any]:
-    """Capture the variables among a function's arguments, so that they become params.
-
-    Return the function, and its arguments with placeholders for the variables.
-    """
+    """Capture the variables among a function's arguments, so that they become params."""
+    # Return the function, and its arguments with placeholders for the variables.
 
     def call(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = tf.nest.map_structure(lambda x: x.variable if isinstance(x, _Held) else x, (args, kwargs))

@@ -26,7 +26,6 @@ def trained_variables(variables: Sequence[Any], model: Any = None) -> Trains:
     that a function's closure names count alone if they hold all its variables; else all layers that exist.
 
     Args:
-      variables: the variables in question.
       model: the function, model or layer that is converted, if it is known.
     """
     if _is_complete(model):
@@ -83,10 +82,8 @@ def _closed_over_layers(function: Any) -> list[Any]:
 
 
 def _live_holders() -> list[Any]:
-    """Return the Keras layers and restored objects that exist.
-
-    A ConcreteFunction does not know the Python objects whose variables it captures, nor does a variable.
-    """
+    """Return the Keras layers and restored objects that exist."""
+    # A ConcreteFunction does not know the Python objects whose variables it captures, nor does a variable.
     kinds: set[type] = set()
     pending = _keras_layers()
     while pending:
@@ -114,10 +111,8 @@ def _listed(holder: Any, name: str) -> Sequence[Any] | None:
 
 
 def _held(holder: Any) -> set[int]:
-    """Return the handles of the variables that an object holds.
-
-    tf_keras does not list the states of stateful RNNs.
-    """
+    """Return the handles of the variables that an object holds."""
+    # tf_keras does not list the states of stateful RNNs.
     if not hasattr(type(holder), "trainable_variables") and _listed(holder, "trainable_variables") is None:
         return set()
     states = _listed(holder, "states") or _listed(getattr(holder, "keras_api", None), "states")

@@ -3,9 +3,8 @@
 Entry: `rewrite.rewrite_custom_gradients`, which replaces a recorded gradient with a `_CustomGradient` node. Read:
 
 - `tf_registry`: registered gradient functions, traced into graphs.
-- `rewrite`: the nodes.
-- `reachability`: the nodes that gradients of any order can reach, so that no others are traced.
-- `recompute_grad`: outlining of `tf.recompute_grad` regions.
+- `rewrite`: the nodes that gradients of any order can reach, so that no others are traced, and their replacements;
+  outlining of `tf.recompute_grad` regions.
 - `capture_threading`: captured tensors as arguments of nested functions.
 - `gradient_defs`: GradientDefs of library functions.
 

@@ -27,9 +27,6 @@ class Asked:
     """The captured tensors that each function needs, in order.
 
     A tensor has one argument name in all functions.
-
-    Args:
-      prefix: prefix of the names of the arguments.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -66,9 +63,7 @@ def with_extra_inputs(
 
     Args:
       graph: the graph; ``asked`` and ``refer`` call the main function `MAIN`.
-      asked: the captures. Callers of a function with captures are added.
       refer: returns a tensor's reference in a function, after adding it to the function's captures if necessary.
-      dtype: returns the dtype of a tensor.
 
     Raises:
       Unroutable: a node that cannot take further inputs calls such a function.

@@ -23,7 +23,6 @@ def with_function_gradients(graph: ir.Graph, library: Any) -> ir.Graph:
     ``tf.function``, TensorFlow takes the gradient of the function's body.
 
     Args:
-      graph: the graph as loaded.
       library: TensorFlow's FunctionDefLibrary, whose GradientDefs name functions and their gradients.
     """
     named = {g.function_name: g.gradient_func for g in library.gradient}

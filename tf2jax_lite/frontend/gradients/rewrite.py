@@ -4,27 +4,26 @@ TensorFlow marks a node whose gradient is overridden with the name of a function
 IdentityN over (results, arguments, variables read) for ``tf.custom_gradient``, any op under ``gradient_override_map``.
 The function is a Python closure over tensors of the graph being built. It is traced once into a function of (gradients
 of the node's results, captured tensors), and the node becomes a ``_CustomGradient`` with the captured tensors as
-further inputs. A node that ``tf.recompute_grad`` marks becomes a ``_Recompute``: see `recompute_grad`.
+further inputs. A node that ``tf.recompute_grad`` marks becomes a ``_Recompute``: see `recomputed`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import dtypes, functions
 from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import called_functions, topological_order
-from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import MissingGradientError
 
 from .capture_threading import MAIN, Asked, Unroutable, with_extra_inputs
-from .reachability import Reach
-from .recompute_grad import recomputed
 from .tf_registry import ATTRIBUTE, Recomputation, Unavailable, closed_over, find, recomputation, trace
 
 # A gradient function may contain custom gradients, and some (those that Keras's optimizers put around their updates)
@@ -40,16 +39,12 @@ def rewrite_custom_gradients(
     """Replace each overridden gradient with a node.
 
     Args:
-      graph: the graph as loaded.
       func_graph: TensorFlow's graph of the main function.
       captures: ``id`` of each tensor that the main function captures, to its position among the arguments.
 
     Returns:
       The graph; outer tensors that only gradient functions capture, which become the main function's last arguments;
       and the variables that gradient functions read.
-
-    Raises:
-      MissingGradientError: a gradient is not available, and ``config.raise_on_missing_custom_gradient``.
     """
     return _Rewriter(graph, func_graph, captures).run()
 
@@ -229,11 +224,7 @@ class _Rewriter:
 
 
 def report_missing(graph: ir.Graph) -> None:
-    """Warn of overridden gradients of a frozen graph, which does not contain them.
-
-    Raises:
-      MissingGradientError: there are some, and ``config.raise_on_missing_custom_gradient``.
-    """
+    """Warn of overridden gradients of a frozen graph, which does not contain them."""
     live = [graph.main, *(graph.functions[name] for name in sorted(called_functions(graph)))]
     reason = "a GraphDef contains none"
     _report(graph.main.name, [(n.name, f.name, reason) for f in live for n in f.nodes if _is_marked(n)])
@@ -246,13 +237,11 @@ def _report(where: str, missing: list[tuple[str, str, str]]) -> None:
     if len(missing) > 10:
         lines.append(f"  and {len(missing) - 10} more")
     listed = "\n".join(lines)
-    text = f"{where!r}: {len(missing)} custom gradient(s) are not available:\n{listed}\n"
-    if current_config().raise_on_missing_custom_gradient:
-        raise MissingGradientError(
-            f"{text}Convert with override_config('raise_on_missing_custom_gradient', False) to use the gradient "
-            "of the forward code instead."
-        )
-    warnings.warn(f"{text}The gradient of the forward code is used instead.", stacklevel=2)
+    warnings.warn(
+        f"{where!r}: {len(missing)} custom gradient(s) are not available:\n{listed}\n"
+        "The gradient of the forward code is used instead.",
+        stacklevel=2,
+    )
 
 
 def _is_marked(node: ir.Node) -> bool:
@@ -335,3 +324,151 @@ class FunctionGraphs:
                     pending.append(inner)
         self._complete = True
         return self._known
+
+
+# Ops with float results that stop gradients. A missing entry only costs time.
+_STOPS = frozenset({"StopGradient", "ZerosLike", "OnesLike", "Sign", "Round", "Floor", "Ceil", "Rint"})
+
+
+class Reach:
+    """The nodes that gradients reach so far.
+
+    The results of a node that calls functions are assumed to depend on all its inputs and on all results of the
+    functions.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, dict[str, ir.Node]] = {}
+        self._outputs: dict[str, tuple[ir.TensorRef, ...]] = {}
+        self._reached: dict[str, set[str]] = {}
+        self._wanted: set[str] = set()
+
+    def add(self, functions: Mapping[str, ir.Function]) -> None:
+        """Add functions by name, before any of their nodes is replaced."""
+        for name, function in functions.items():
+            if name not in self._nodes:
+                self._nodes[name] = {node.name: node for node in function.nodes}
+                self._outputs[name] = function.outputs
+        for name in functions.keys() & self._wanted:  # asked for before they were added
+            self.ask(name, self._outputs[name])
+
+    def ask(self, function: str, refs: Iterable[ir.TensorRef]) -> None:
+        """Mark tensors of a function as differentiated."""
+        pending = [(function, ref) for ref in refs]
+        while pending:
+            where, ref = pending.pop()
+            node = self._nodes.get(where, {}).get(ref.node)
+            if node is None or not _carries(node, ref.index):
+                continue
+            if node.op in _STOPS and ATTRIBUTE not in node.attrs:
+                continue
+            reached = self._reached.setdefault(where, set())
+            if node.name in reached:
+                continue
+            reached.add(node.name)
+            pending.extend((where, source) for source in node.inputs)
+            for called in node.functions:
+                if called.name not in self._wanted:
+                    self._wanted.add(called.name)
+                    pending.extend((called.name, source) for source in self._outputs.get(called.name, ()))
+
+    def ask_everything(self, function: str) -> None:
+        """Mark all nodes of a function as differentiated."""
+        for name, node in self._nodes.get(function, {}).items():
+            self.ask(function, (ir.TensorRef(name, i) for i in range(len(node.output_dtypes))))
+
+    def reaches(self, function: str, node: str) -> bool:
+        """Return whether a gradient can reach a node."""
+        return node in self._reached.get(function, ())
+
+
+def _carries(node: ir.Node, index: int) -> bool:
+    """Return whether a result can have a gradient: float, complex, or a container."""
+    if index >= len(node.output_dtypes):
+        return True
+    dtype = node.output_dtypes[index]
+    if not isinstance(dtype, np.dtype):
+        return dtype is not ir.STRING
+    return dtype.kind not in "biu"  # bfloat16 and similar dtypes have kind V
+
+
+def recomputed(
+    function: ir.Function, name: str, cut: Recomputation, closed: Collection[ir.TensorRef] = ()
+) -> tuple[ir.Function, ir.Function]:
+    """Replace the node; return the function and the outlined function.
+
+    Args:
+      function: the function that contains the marked IdentityN; nodes in topological order.
+      closed: tensors that the recomputed function closes over, which may depend on the same arguments.
+    """
+    nodes = {node.name: node for node in function.nodes}
+    marked = nodes[name]
+    results = marked.inputs[: cut.results]
+    args = marked.inputs[cut.results : cut.results + cut.args]
+    ends = {*args, *closed}
+    region = _region(function, results, set(args), ends)
+    # Arguments and variables get gradients; other captures of the function get none.
+    handles = {nodes[r.node].inputs[0] for r in marked.inputs[cut.results + cut.args :] if _reads(nodes, r)}
+    outer: dict[ir.TensorRef, ir.TensorRef] = {}
+
+    def inside(ref: ir.TensorRef) -> ir.TensorRef:
+        if ref.node in region and ref not in ends:
+            return ref
+        return outer.setdefault(ref, ir.TensorRef(f"{name}/outer_{len(outer)}"))
+
+    inner_nodes = tuple(
+        dataclasses.replace(
+            node, inputs=tuple(map(inside, node.inputs)), control=tuple(c for c in node.control if c in region)
+        )
+        for node in function.nodes
+        if node.name in region
+    )
+    outputs = tuple(map(inside, marked.inputs))
+    types = {arg.name: (arg.dtype,) for arg in function.args} | {n.name: n.output_dtypes for n in function.nodes}
+    inner = ir.Function(
+        name=f"{function.name}/{name}/recomputed",
+        args=tuple(ir.Argument(new.node, types[ref.node][ref.index]) for ref, new in outer.items()),
+        nodes=inner_nodes,
+        outputs=outputs,
+        output_names=tuple(f"result_{i}" for i in range(len(outputs))),
+    )
+    stopped = [
+        i
+        for i, ref in enumerate(outer)
+        if ref not in args and not (_reads(nodes, ref) and nodes[ref.node].inputs[0] in handles)
+    ]
+    attrs = {k: v for k, v in marked.attrs.items() if k.startswith("_") and k != ATTRIBUTE}
+    node = build.node(
+        "_Recompute",
+        list(outer),
+        f=ir.FunctionRef(inner.name),
+        stopped=stopped,
+        dtypes=marked.output_dtypes,
+        like=marked,
+        **attrs,
+    )
+    changed = tuple(node if n.name == name else n for n in function.nodes)
+    return dataclasses.replace(function, nodes=changed), inner
+
+
+def _region(
+    function: ir.Function, results: tuple[ir.TensorRef, ...], args: set[ir.TensorRef], ends: set[ir.TensorRef]
+) -> set[str]:
+    """Return the nodes on paths from ``ends`` (arguments) to results."""
+    below: set[str] = set()
+    for node in function.nodes:
+        if any(ref in args or ref.node in below for ref in node.inputs):
+            below.add(node.name)
+    nodes = {node.name: node for node in function.nodes}
+    region: set[str] = set()
+    pending = [ref for ref in results if ref not in ends]
+    while pending:
+        name = pending.pop().node
+        if name in below and name not in region:
+            region.add(name)
+            pending.extend(ref for ref in nodes[name].inputs if ref not in ends)
+    return region
+
+
+def _reads(nodes: dict[str, ir.Node], ref: ir.TensorRef) -> bool:
+    return ref.node in nodes and nodes[ref.node].op == "ReadVariableOp"

@@ -34,7 +34,6 @@ class Traced:
     """A gradient function as a graph.
 
     Attributes:
-      graph: the FuncGraph.
       upstream: placeholders for the gradients of the node's results.
       captured: pairs of a placeholder and the outer tensor that feeds it.
       outputs: the gradients that are not None.

@@ -4,9 +4,9 @@ Entries: `functions.load_main` and `functions.load_library`. Read:
 
 - `functions`: nodes, references and results of a function.
 - `nodes`: one NodeDef to a spec that equal nodes share.
-- `op_defs`, `attributes`, `dtypes`: OpDefs, AttrValues and dtypes; `attribute_protos` is the inverse.
-- `protos`, `op_list`: messages and OpDefs, with or without TensorFlow.
+- `op_defs`, `attributes`, `dtypes`: OpDefs, AttrValues and dtypes.
+- `protos`: messages, with or without TensorFlow.
 - `size_limits`: declared sizes, checked before anything is read.
 
-Of these only `attribute_protos` imports TensorFlow. Must not import `concrete`, `saved`, `passes` or `lowering`.
+None imports TensorFlow at once. Must not import `concrete`, `saved`, `passes` or `lowering`.
 """

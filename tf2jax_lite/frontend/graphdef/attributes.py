@@ -18,11 +18,7 @@ _MAX_DIMENSIONS = 254
 
 
 def shape_of(proto: Any) -> ir.Shape:
-    """Return a TensorShapeProto as a tuple; None for unknown dimensions or rank.
-
-    Raises:
-      InvalidModelError: the shape has more dimensions than TensorFlow allows.
-    """
+    """Return a TensorShapeProto as a tuple; None for unknown dimensions or rank."""
     if proto.unknown_rank:
         return None
     if len(proto.dim) > _MAX_DIMENSIONS:
@@ -55,11 +51,7 @@ _STRING = 7
 
 
 def tensor_of(proto: Any) -> np.ndarray:
-    """Return a TensorProto as a numpy array (strings as an object array of bytes).
-
-    Raises:
-      InvalidModelError: the proto's contents do not fit its declared dtype and shape.
-    """
+    """Return a TensorProto as a numpy array (strings as an object array of bytes)."""
     tensor_bytes(proto, "a constant")
     plain = _PLAIN.get(proto.dtype)
     content = proto.tensor_content if plain is not None else b""
@@ -125,11 +117,7 @@ def value_of(proto: Any, depth: int = 0) -> Any:
     """Return an AttrValue as a Python value.
 
     Args:
-      proto: the AttrValue.
       depth: number of enclosing references to functions.
-
-    Raises:
-      InvalidModelError: the proto is damaged, or nested too deeply.
     """
     if depth > _MAX_DEPTH:
         raise InvalidModelError(f"an attribute nests functions more than {_MAX_DEPTH} deep.")

@@ -61,10 +61,8 @@ _Found = TypeVar("_Found")
 
 @functools.cache
 def _lasting() -> dict[int, Any]:
-    """Return TensorFlow's dtype objects by ``id``; they live as long as the process.
-
-    Hashing or comparing one is slow.
-    """
+    """Return TensorFlow's dtype objects by ``id``; they live as long as the process."""
+    # Hashing or comparing one is slow.
     import tensorflow as tf
 
     return {id(dtype): dtype for dtype in vars(tf.dtypes).values() if isinstance(dtype, tf.DType)}
@@ -89,11 +87,7 @@ def per_dtype(fn: Callable[[Any], _Found]) -> Callable[[Any], _Found]:
 
 @per_dtype
 def from_tf(dtype: Any) -> ir.DType:
-    """Return the IR dtype of a ``tf.DType`` or a ``types_pb2.DataType`` number.
-
-    Raises:
-      UnsupportedError: NumPy and ml_dtypes have no such type.
-    """
+    """Return the IR dtype of a ``tf.DType`` or a ``types_pb2.DataType`` number."""
     number = dtype if isinstance(dtype, int) else dtype.as_datatype_enum
     found = _NUMBERS.get(number - _REFERENCES if number > _REFERENCES else number)
     if found is None:

@@ -20,15 +20,7 @@ from .size_limits import ConstantBytes, check_functions_size
 
 @paused()
 def load_library(library: Any, skip: Collection[str] = ()) -> dict[str, ir.Function]:
-    """Return every function of a FunctionDefLibrary by name.
-
-    Args:
-      library: the proto.
-      skip: names of functions to leave out.
-
-    Raises:
-      InvalidModelError: a function refers to a missing node or function, or its nodes form a cycle.
-    """
+    """Return every function of a FunctionDefLibrary by name."""
     signatures = {proto.signature.name: proto.signature for proto in library.function}
     if len(signatures) != len(library.function):
         raise InvalidModelError("two functions of the library have the same name.")
@@ -43,7 +35,6 @@ def load_function(proto: Any, signatures: Mapping[str, Any]) -> ir.Function:
     """Return a FunctionDef as an IR function.
 
     Args:
-      proto: the FunctionDef.
       signatures: signatures of the library's functions by name, for nodes that call a function by its name.
     """
     signature = proto.signature
@@ -82,22 +73,13 @@ def load_main(
     args: Sequence[ir.Argument],
     outputs: Iterable[str],
     control_outputs: Iterable[str] = (),
-    output_names: Sequence[str] = (),
 ) -> ir.Function:
     """Return the top level of a GraphDef as a function of the nodes named in ``args``.
 
     Args:
-      graph_def: the GraphDef.
-      name: the function's name, for messages.
       args: the arguments, usually placeholders: each is named after its node, or after the tensor (``node:index``) if
         the node has several results (see `fed`).
-      outputs: tensor names, as ``node`` or ``node:index``.
       control_outputs: names of nodes that must run although no node reads them.
-      output_names: names for the outputs.
-
-    Raises:
-      LimitError: the graph is larger than the options allow.
-      InvalidModelError: the graph is damaged.
     """
     sizes = check_functions_size(graph_def, name)
     signatures = {proto.signature.name: proto.signature for proto in graph_def.library.function}
@@ -108,21 +90,13 @@ def load_main(
         args=tuple(args),
         nodes=builder.nodes(),
         outputs=tuple(builder.check_output(builder.graph_ref(output)) for output in outputs),
-        output_names=tuple(output_names) or outputs,
+        output_names=outputs,
         control_outputs=tuple(builder.check_node(node) for node in control_outputs),
     )
 
 
 def fed(proto: Any, index: int) -> ir.Argument:
-    """Return a node's result as an argument.
-
-    Args:
-      proto: the NodeDef.
-      index: which result.
-
-    Raises:
-      InvalidModelError: there is no such result.
-    """
+    """Return a node's result as an argument."""
     definition = op_defs.definition(proto.op)
     try:
         attrs = op_defs.read_attrs(proto)
@@ -302,11 +276,7 @@ class _Builder:
         return ref
 
     def _node(self, name: str, texts: list[str], refs: list[ir.TensorRef | None], spec: NodeDefSpec) -> ir.Node:
-        """Return a node with control edges, or of an op without an OpDef.
-
-        Raises:
-          InvalidModelError: the number of inputs is not that of the OpDef.
-        """
+        """Return a node with control edges, or of an op without an OpDef."""
         data = [ref for ref in refs if ref is not None]
         control: tuple[str, ...] = ()
         if len(data) < len(refs):
@@ -343,16 +313,6 @@ class _Builder:
 
 
 def check(graph_def: Any, where: str) -> None:
-    """Read a whole GraphDef to raise errors for damaged parts.
-
-    Args:
-      graph_def: the GraphDef.
-      where: its name in messages.
-
-    Raises:
-      InvalidModelError: a node or a function is damaged, or calls are recursive.
-      LimitError: calls are nested too deeply.
-      UnsupportedError: a type is unknown.
-    """
+    """Read a whole GraphDef to raise errors for damaged parts."""
     main = load_main(graph_def, where, (), ())
     check_calls(ir.Graph(main, load_library(graph_def.library)), everything=True)

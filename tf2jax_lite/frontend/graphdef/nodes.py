@@ -24,13 +24,11 @@ class NodeDefSpec:
     """The op and attributes of NodeDefs, parsed.
 
     Attributes:
-      op: the op's name.
       attrs: attributes as Python values, defaults filled in.
       has_op_def: whether TensorFlow has an OpDef for the op; without one only ``op`` and ``attrs`` are meaningful.
       expected: number of data inputs; -1 if it is not known.
       offsets: index of the first output of each output argument of the OpDef.
       first_output: the name of the first of them; empty if there is none.
-      node_spec: the spec in the IR.
       tensor_bytes: the bytes of the tensors among the attributes that the OpDef names.
     """
 
@@ -53,17 +51,7 @@ _DT_STRING = 7
 
 
 def read_node(proto: Any, name: str, sizes: ConstantBytes) -> tuple[list[str], NodeDefSpec]:
-    """Return a NodeDef's inputs as strings, and its parsed op and attributes.
-
-    Args:
-      proto: the NodeDef.
-      name: its name.
-      sizes: counts the bytes of constants.
-
-    Raises:
-      InvalidModelError: an attribute is damaged, missing, or not of the kind that the OpDef states.
-      LimitError: the constants read so far are larger than the options allow.
-    """
+    """Return a NodeDef's inputs as strings, and its parsed op and attributes."""
     op = proto.op
     found = op_defs.definition(op)
     tensors = () if found is None else found.tensors
@@ -109,10 +97,8 @@ def _is_large(proto: Any, node: str, names: tuple[str, ...], sizes: ConstantByte
 
 
 def _holds_large(attrs: Mapping[str, Any]) -> bool:
-    """Return whether attributes hold a large tensor; make small ones read-only.
-
-    A few bytes may declare a large tensor.
-    """
+    """Return whether attributes hold a large tensor; make small ones read-only."""
+    # A few bytes may declare a large tensor.
     pending = list(attrs.values())
     while pending:
         value = pending.pop()

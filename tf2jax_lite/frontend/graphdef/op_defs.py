@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
+import importlib.util
+import sys
+import zlib
 from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from tf2jax_lite import ir
 from tf2jax_lite.support.errors import InvalidModelError
 
-from . import attributes, dtypes
-from .op_list import op_def
+from . import attributes, dtypes, protos
 
 # Of one list of a node; each item is an input in the proto, or an output.
 _MAX_TENSORS = 1 << 16  # in one list; each becomes a separate array
@@ -39,9 +44,6 @@ class Arg:
         """Return the dtypes of this argument's tensors, given a node's attributes.
 
         ``where`` names the node, for messages.
-
-        Raises:
-          InvalidModelError: an attribute is missing or of the wrong kind.
         """
         try:
             if self.type_list_attr:
@@ -116,11 +118,7 @@ def definition(op: str) -> Definition | None:
 
 
 def read_attrs(proto: Any) -> dict[str, Any]:
-    """Return a NodeDef's attributes as Python values, with the defaults of its OpDef.
-
-    Raises:
-      InvalidModelError: an attribute is damaged, or not of the kind that the OpDef states.
-    """
+    """Return a NodeDef's attributes as Python values, with the defaults of its OpDef."""
     found = definition(proto.op)
     attrs, kinds = (found.defaults.copy(), found.kinds) if found else ({}, {})
     written = proto.attr
@@ -143,3 +141,36 @@ def attribute_kinds(op: str) -> tuple[tuple[str, str, frozenset[int]], ...]:
     proto = op_def(op)
     attrs = () if proto is None else proto.attr
     return tuple((a.name, a.type, frozenset(a.allowed_values.list.type)) for a in attrs)
+
+
+_REGISTRY = "tensorflow.python.framework.op_def_registry"
+_FILE = "op_list.zlib"
+
+
+def op_def(op: str) -> Any:
+    """Return the OpDef of an op; None if TensorFlow has none."""
+    if "tensorflow" not in sys.modules:
+        found = own_op_defs().get(op)
+        if found is not None or importlib.util.find_spec("tensorflow") is None:
+            return found
+    return importlib.import_module(_REGISTRY).get(op)
+
+
+@functools.cache
+def own_op_defs() -> dict[str, Any]:
+    """Return the OpDefs of ``op_list.zlib`` by name."""
+    data = zlib.decompress(resources.files(__package__ or "").joinpath(_FILE).read_bytes())
+    return {found.name: found for found in protos.own_messages()["OpList"].FromString(data).op}
+
+
+def compressed_op_list() -> bytes:
+    """Return the contents of ``op_list.zlib``, from TensorFlow's registry."""
+    session = importlib.import_module("tensorflow.python.client.pywrap_tf_session")
+    written = session.TF_GetBuffer(session.TF_GetAllOpList())
+    listed = protos.own_messages()["OpList"].FromString(written)
+    listed.DiscardUnknownFields()  # texts, and others that are not read
+    return zlib.compress(listed.SerializeToString(deterministic=True), 9)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_bytes(compressed_op_list())

@@ -17,11 +17,7 @@ _ITEM_SIZES = {n: cast("np.dtype", dtypes.from_tf(n)).itemsize for n in (1, 2, 1
 
 
 class ConstantBytes:
-    """Counter of the bytes that a graph's constants declare, before any is read.
-
-    Args:
-      where: the graph's name in messages.
-    """
+    """Counter of the bytes that a graph's constants declare, before any is read."""
 
     def __init__(self, where: str):
         self._where = where
@@ -31,16 +27,8 @@ class ConstantBytes:
     def add(self, node: str, tensor: Any) -> int | None:
         """Count a constant.
 
-        Args:
-          node: its node's name.
-          tensor: the TensorProto.
-
         Returns:
           The value of `plain_bytes`.
-
-        Raises:
-          InvalidModelError: its shape is unknown.
-          LimitError: ``config.max_constant_bytes`` allows less, for it or for all constants so far.
         """
         plain = size = plain_bytes(tensor)
         if size is None or size > self._allowed:
@@ -49,15 +37,7 @@ class ConstantBytes:
         return plain
 
     def count(self, node: str, size: int) -> None:
-        """Count the bytes of a constant.
-
-        Args:
-          node: its node's name.
-          size: its bytes.
-
-        Raises:
-          LimitError: ``config.max_constant_bytes`` allows less for all constants so far.
-        """
+        """Count the bytes of a constant."""
         self._total += size
         if self._total > self._allowed:
             raise LimitError(
@@ -117,16 +97,7 @@ def plain_bytes(proto: Any) -> int | None:
 
 
 def tensor_bytes(proto: Any, what: str) -> int:
-    """Return the number of bytes of the array that a TensorProto declares.
-
-    Args:
-      proto: the TensorProto.
-      what: its name in messages.
-
-    Raises:
-      InvalidModelError: its shape is unknown.
-      LimitError: ``config.max_constant_bytes`` allows less.
-    """
+    """Return the number of bytes of the array that a TensorProto declares."""
     plain = plain_bytes(proto)
     if plain is not None and plain <= current_config().max_constant_bytes:
         return plain

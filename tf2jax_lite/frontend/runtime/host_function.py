@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.imported_function import ImportedFunction
-from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.interface import ImportedFunction, Interface
 from tf2jax_lite.calling.structures import TensorArgument, iter_arguments
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import InputError, UnsupportedError
@@ -22,10 +21,7 @@ class BoundaryTensor:
     """An argument of the core.
 
     Attributes:
-      name: its name in the core.
       tensor: its name in TensorFlow, ``node:index``; of an argument of the model, its position.
-      op: the op that computes it; "" if it is an argument of the model.
-      dtype: its dtype.
       shape: with None for unknown dimensions; None for unknown rank.
     """
 
@@ -42,12 +38,8 @@ class HostFunction:
     ``core_inputs = host_fn(*args, **kwargs)`` is a dict; ``jax_fn(params, **core_inputs)`` computes the results.
 
     Attributes:
-      name: the model function's name.
-      signature: the ``inspect.Signature`` of the model.
       cut: the tensors at the partition boundary, in the order of the core's arguments.
       reasons: for each node that requires TensorFlow, its op and the reason.
-      nodes: number of nodes of the prefix.
-      interface: the model's interface.
       captured: positions, among the model's captures, of those that the core captures, in its order.
       dropped: paths of the model's results that the core does not return, as they are strings.
     """
@@ -81,13 +73,9 @@ class HostFunction:
 
         Args:
           *args: the model's arguments: arrays, tensors, strings (bytes or str) or arrays of them.
-          **kwargs: further arguments by name.
 
         Returns:
           The core's arguments by name, as numpy arrays.
-
-        Raises:
-          InputError: the arguments do not fit, or TensorFlow rejects their values; the message says why.
         """
         names = list(self.signature.parameters)
         given = [self._plain(names[i] if i < len(names) else "", a) for i, a in enumerate(args)]
@@ -109,10 +97,8 @@ class HostFunction:
         return out
 
     def _plain(self, name: str, value: Any) -> Any:
-        """Return an argument with TensorFlow's tensors as arrays.
-
-        Lists become arrays, too, if the argument is a tensor.
-        """
+        """Return an argument with TensorFlow's tensors as arrays."""
+        # Lists become arrays, too, if the argument is a tensor.
         names = list(self.signature.parameters)
         position = names.index(name) if name in names else -1
         spec = self.interface.kwargs.get(name)
@@ -149,7 +135,6 @@ class Prefix:
     """The nodes of a prefix.
 
     Attributes:
-      nodes: the nodes, in order.
       origins: for each node of the inlined function, the function it comes from and its name there.
       results: the tensors that the core reads.
       effects: names of nodes that must run although no node reads them (assertions).
@@ -166,18 +151,9 @@ def build_prefix(
 ) -> tuple[Any, list[Any], list[ir.Shape]]:
     """Build a TensorFlow function of the nodes of a prefix.
 
-    Args:
-      concrete: the ConcreteFunction.
-      imported: the function as imported.
-      main: its main function with calls inlined.
-      prefix: the nodes.
-
     Returns:
       The function (None for an empty prefix), its feeds, and the shapes of its results. A feed is a `TensorArgument`, a
       tensor that the function captures, or the value of a variable of its graph, which does not change.
-
-    Raises:
-      UnsupportedError: a node of the prefix comes from control flow v1.
     """
     if not prefix.nodes:
         return None, [], []
@@ -246,15 +222,9 @@ def build_prefix(
 
 
 def _shape(tensor: Any, tables: Mapping[str, Any]) -> ir.Shape:
-    """Return the shape of a tensor; None for unknown rank.
-
-    A lookup in a table of scalars has the shape of the keys. TensorFlow infers that from the table's Python object,
-    which a SavedModel does not have.
-
-    Args:
-      tensor: a tensor of the prefix's graph.
-      tables: captured tensors, by the names of their placeholders.
-    """
+    """Return the shape of a tensor; None for unknown rank."""
+    # A lookup in a table of scalars has the shape of the keys. TensorFlow infers that from the table's Python object,
+    # which a SavedModel does not have.
     if tensor.shape.rank is not None:
         return tuple(tensor.shape.as_list())
     op = tensor.op
@@ -270,10 +240,8 @@ _SCALAR_TABLES = ("HashTable", "HashTableV2", "MutableHashTable", "MutableHashTa
 
 
 def _takes_scalars(table: Any, keys: Any, found: Any) -> bool:
-    """Return whether a table's keys are scalars.
-
-    A lookup of an empty vector of keys then succeeds.
-    """
+    """Return whether a table's keys are scalars."""
+    # A lookup of an empty vector of keys then succeeds.
     try:
         empty = tf.zeros([0], keys.dtype)
         tf.raw_ops.LookupTableFindV2(table_handle=table, keys=empty, default_value=tf.zeros([], found.dtype))

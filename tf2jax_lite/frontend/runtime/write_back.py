@@ -18,11 +18,7 @@ from tf2jax_lite.support.errors import ExportError
 
 
 def function_variables(functions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the variables of ConcreteFunctions by their names in params.
-
-    Raises:
-      ExportError: two functions give one name to different variables.
-    """
+    """Return the variables of ConcreteFunctions by their names in params."""
     found: dict[str, Any] = {}
     for function in functions.values():
         for name, variable in variables_by_name(function).items():
@@ -32,11 +28,7 @@ def function_variables(functions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fitting(variable: Any, value: np.ndarray, name: str) -> np.ndarray:
-    """Return a value in the dtype of a variable, or of its value.
-
-    Raises:
-      ExportError: the shape does not fit.
-    """
+    """Return a value in the dtype of a variable, or of its value."""
     if not tf.TensorShape(variable.shape).is_compatible_with(value.shape):
         raise ExportError(
             f"variable {name!r} has shape {variable.shape} in TensorFlow and {value.shape} in the artifact"
@@ -48,12 +40,7 @@ def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> 
     """Return the key of each variable in a SavedModel's checkpoint.
 
     Args:
-      path: the SavedModel.
-      restored: the same, loaded.
       variables: name to ``tf.Variable`` of the loaded model.
-
-    Raises:
-      ExportError: the checkpoint does not contain one of them.
     """
     there = Checkpoint(path / "variables" / "variables")
     written = there.object_graph()
@@ -86,12 +73,7 @@ def copy_saved_model(path: Path, out: Path, values: Mapping[str, np.ndarray]) ->
     Graphs and assets are copied byte for byte.
 
     Args:
-      path: the SavedModel.
-      out: an empty directory.
       values: checkpoint key to value, with the shape and dtype of the checkpoint.
-
-    Raises:
-      ExportError: the checkpoint cannot be read or written.
     """
     # The fingerprint is of the original checkpoint; a model without one loads as well.
     skipped = shutil.ignore_patterns("variables", "fingerprint.pb")

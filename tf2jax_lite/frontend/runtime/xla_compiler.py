@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.core.framework import attr_value_pb2, graph_pb2, node_def_pb2
 
 from tf2jax_lite import ir
-from tf2jax_lite.frontend.graphdef import attribute_protos, dtypes, op_defs
+from tf2jax_lite.frontend.graphdef import dtypes, op_defs
 from tf2jax_lite.ir.providers import CompiledNode, InputSpec
 from tf2jax_lite.support.errors import UnsupportedError
 
@@ -43,15 +43,8 @@ class BridgeCompiler:
         A static input that could be an axis or a shape becomes a constant. If the bridge needs more constants, every
         input that is known in this call becomes one.
 
-        Args:
-          node: a node that `accepts` returns True for.
-          inputs: the flat inputs.
-
         Returns:
           The module, and the positions of the inputs that are its arguments.
-
-        Raises:
-          UnsupportedError: the bridge rejects the node, with its reason.
         """
         definition = op_defs.definition(node.op)
         assert definition is not None  # it was accepted
@@ -99,16 +92,14 @@ def _node_def(node: ir.Node) -> Any:
     proto = node_def_pb2.NodeDef(name="node", op=node.op, input=[f"input{i}" for i in range(len(node.inputs))])
     for name, kind, allowed in op_defs.attribute_kinds(node.op):
         if name in node.attrs:
-            proto.attr[name].CopyFrom(attribute_protos.proto_of(node.attrs[name], kind, allowed))
+            proto.attr[name].CopyFrom(proto_of(node.attrs[name], kind, allowed))
     return proto
 
 
 @functools.lru_cache(maxsize=256)
 def _compile(proto: bytes, inputs: tuple[tuple[tuple[int, ...], np.dtype, bytes | None], ...]) -> str:
-    """Return a node as StableHLO.
-
-    Each input is a shape, a dtype, and its contents if it is a constant.
-    """
+    """Return a node as StableHLO."""
+    # Each input is a shape, a dtype, and its contents if it is a constant.
     graph = graph_pb2.GraphDef(node=[node_def_pb2.NodeDef.FromString(proto)])
 
     def run(*tensors: Any) -> Any:
@@ -132,3 +123,45 @@ def _compile(proto: bytes, inputs: tuple[tuple[tuple[int, ...], np.dtype, bytes 
         raise UnsupportedError(
             f"TensorFlow's XLA bridge cannot compile this node for its inputs: {' '.join(reason[:2])[:300]}"
         ) from error
+
+
+def proto_of(value: Any, kind: str, allowed: frozenset[Any] = frozenset()) -> Any:
+    """Return the AttrValue that `attributes.value_of` reads as ``value``.
+
+    Args:
+      kind: the attribute's type in its OpDef, such as ``"list(int)"``.
+      allowed: numbers of the dtypes that the OpDef allows; empty for any.
+    """
+    proto = attr_value_pb2.AttrValue()
+    if kind.startswith("list("):
+        proto.list.SetInParent()
+        for item in value:
+            _put(proto.list, kind[5:-1], item, allowed, many=True)
+    else:
+        _put(proto, kind, value, allowed, many=False)
+    return proto
+
+
+_FIELDS = {"string": "s", "int": "i", "float": "f", "bool": "b", "type": "type", "shape": "shape", "tensor": "tensor"}
+
+
+def _put(proto: Any, kind: str, value: Any, allowed: frozenset[Any], *, many: bool) -> None:
+    if kind == "shape":
+        value = tf.TensorShape(value).as_proto()
+    elif kind not in _FIELDS or value is None:
+        raise UnsupportedError(f"an attribute of type {kind} cannot be written.")
+    elif kind == "type":
+        value = dtypes.to_tf(value).as_datatype_enum
+        if allowed and value not in allowed:
+            raise UnsupportedError("an attribute is a quantized type.")
+    elif kind == "string":
+        value = value.encode("utf-8", "surrogateescape")
+    elif kind == "tensor":
+        value = tf.make_tensor_proto(value)
+    field = _FIELDS[kind]
+    if many:
+        getattr(proto, field).append(value)
+    elif kind in ("shape", "tensor"):
+        getattr(proto, field).CopyFrom(value)
+    else:
+        setattr(proto, field, value)

@@ -33,16 +33,7 @@ _ENTRY_BYTES, _MESSAGE_FACTOR = 512, 32  # memory of an entry, and of its messag
 
 
 def read_index(file: Path, data: bytes) -> tuple[Any, dict[str, Any]]:
-    """Return the header (BundleHeaderProto) and the entries (BundleEntryProto) by key.
-
-    Args:
-      file: the ``.index`` file, for messages.
-      data: its content.
-
-    Raises:
-      InvalidModelError: the index is damaged, or has shapes that TensorFlow tensors cannot have.
-      LimitError: its entries take too much memory.
-    """
+    """Return the header (BundleHeaderProto) and the entries (BundleEntryProto) by key."""
     kind = message("BundleEntryProto")
     try:
         table = _entries(data)
@@ -94,7 +85,6 @@ def slice_key(name: str, extents: list[tuple[int, int]]) -> str:
     """Return the key of a part of a tensor, TensorFlow's ``EncodeTensorNameSlice``.
 
     Args:
-      name: the tensor's name.
       extents: start and length for each dimension; a length of -1 is the whole dimension.
     """
     text = re.sub(
@@ -120,8 +110,6 @@ def check_lengths(data: Any, count: int, are_strings: bool) -> None:
     Args:
       data: the bytes of a tensor: the lengths of all strings, a checksum, all strings; or each variant's length,
         content and checksum.
-      count: number of elements.
-      are_strings: they are strings, not variants.
 
     Raises:
       ValueError, IndexError: there are fewer bytes.
@@ -232,9 +220,6 @@ def unpack_snappy(data: bytes) -> bytes:
     Memory is at most the announced size.
 
     Source: https://github.com/google/snappy/blob/main/format_description.txt.
-
-    Raises:
-      ValueError: the data are damaged.
     """
     size, position = _number(data, 0)
     out = bytearray()

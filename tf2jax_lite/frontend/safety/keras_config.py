@@ -27,7 +27,6 @@ from tf2jax_lite.support.errors import InputError, InvalidModelError, LimitError
 from tf2jax_lite.support.limits import MAX_JSON_BYTES, check_bytes, is_trusted, parse_json, reading
 
 from . import keras_names
-from .keras_nodes import check_nodes
 
 _KERAS = frozenset(keras_names.LIBRARIES)
 # Keys with sizes of a layer's weights or results, whose product bounds the elements of one of them from below.
@@ -51,19 +50,8 @@ Finding = tuple[str, str]
 def reject_code(path: Path) -> list[str]:
     """Raise an error for a Keras file that makes Keras run code or read other files.
 
-    Args:
-      path: the file.
-
     Returns:
       The modules of custom layers that the file names and ``config.trusted`` allows.
-
-    Raises:
-      UntrustedError: a layer contains code, an object is neither registered nor one of Keras' that only compute, or a
-        vocabulary is another file; and ``config.trusted`` does not name the class, the function, the module or the
-        file.
-      InvalidModelError: the file's configuration is damaged or names an unknown layer, a layer is called on constants
-        alone, or an array of an HDF5 file is in another file, or does not have the size that it declares.
-      LimitError: a layer's weights exceed ``config.max_constant_bytes``: Keras allocates them before it reads any.
     """
     found: dict[str, str] = {}
     modules: dict[str, None] = {}
@@ -100,12 +88,6 @@ def imported(modules: Iterable[str]) -> Iterator[None]:
     """Import modules and make their objects known to Keras in the ``with`` block.
 
     Keras finds registered objects of an imported module; ``custom_objects`` has the others.
-
-    Args:
-      modules: their names.
-
-    Raises:
-      InputError: a module cannot be imported.
     """
     objects: dict[str, Any] = {}
     for name in modules:
@@ -132,9 +114,6 @@ def bounded_weights(path: Path) -> Iterator[None]:
 
     Keras creates all weights before it reads any; a file of 1 kB can ask for more than the memory holds. The weights of
     a whole model are in its file: they take at most twice its size, or ``config.max_constant_bytes``.
-
-    Raises:
-      LimitError: they would take more; nothing is allocated for the weight that exceeds the limit.
     """
     import tensorflow as tf
 
@@ -217,10 +196,8 @@ def _check_weights(path: Path) -> None:
 
 @contextlib.contextmanager
 def _hdf5(source: Any) -> Iterator[Any]:
-    """Open an HDF5 file; None if it is none.
-
-    None as well without h5py: Keras cannot read it either.
-    """
+    """Open an HDF5 file; None if it is none."""
+    # None as well without h5py: Keras cannot read it either.
     try:
         import h5py
 
@@ -233,10 +210,8 @@ def _hdf5(source: Any) -> Iterator[Any]:
 
 
 def _check_arrays(path: Path, file: Any) -> None:
-    """Raise an error for arrays in other files, or larger than the file.
-
-    Keras reads arrays and attributes whole.
-    """
+    """Raise an error for arrays in other files, or larger than the file."""
+    # Keras reads arrays and attributes whole.
     import h5py
 
     stack, seen = [] if file is None else [file], set()
@@ -268,10 +243,8 @@ def _check_attributes(path: Path, item: Any) -> None:
 
 
 def _check_strings(path: Path, name: str, item: Any) -> None:
-    """Raise an error for strings that may unpack to very much.
-
-    All of them may be one and the same in the file.
-    """
+    """Raise an error for strings that may unpack to very much."""
+    # All of them may be one and the same in the file.
     if item.dtype.hasobject and math.prod(item.shape) > 1:
         check_bytes(item.shape, path.stat().st_size, f"{path}: strings of variable length in {name}")
 
@@ -289,10 +262,8 @@ def _dicts(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def _check_sizes(item: dict[str, Any], path: Path) -> None:
-    """Raise an error for sizes of a layer that no memory holds.
-
-    `bounded_weights` counts weights; this is for arrays besides, and for sizes beyond 64 bits.
-    """
+    """Raise an error for sizes of a layer that no memory holds."""
+    # `bounded_weights` counts weights; this is for arrays besides, and for sizes beyond 64 bits.
     what = f"{path}: the layer {item.get('name')!r}"
     sizes = [item[key] for key in _SIZES if type(item.get(key)) is int]
     if sizes and min(sizes) > 0:
@@ -411,10 +382,8 @@ def _call(kind: str, config: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _is_registered(name: Any) -> bool:
-    """Return whether an object of that name is registered with Keras.
-
-    Then no module is imported for it. Keras 3 also finds ``package>name`` by the name alone.
-    """
+    """Return whether an object of that name is registered with Keras."""
+    # Then no module is imported for it. Keras 3 also finds ``package>name`` by the name alone.
     if not isinstance(name, str):
         return False
     for library in keras_names.LIBRARIES:
@@ -425,3 +394,81 @@ def _is_registered(name: Any) -> bool:
             if any(known.endswith(f">{name}") for known in saving.get_custom_objects()):
                 return True
     return False
+
+
+_CONSTANT = "_CONSTANT_VALUE"  # in place of a layer's name in nodes of tf_keras
+
+
+def check_nodes(item: dict[str, Any], where: str) -> None:
+    """Raise an error for calls on constants alone, or that wait for each other.
+
+    A call on constants computes at once, with any arguments; no layer of a model that Keras saved has one. Calls on
+    results of other layers are traced, and compute nothing. For calls that wait for each other tf_keras does not end.
+    """
+    nodes = item.get("inbound_nodes")
+    for node in nodes if isinstance(nodes, list) else ():
+        if not _is_symbolic(node):
+            raise InvalidModelError(f"{where}: the layer {item.get('name')!r} is called on no result of another layer.")
+    layers = item.get("layers")
+    if isinstance(layers, list):
+        waiting = _waiting([layer for layer in layers if isinstance(layer, dict)])
+        if waiting:
+            raise InvalidModelError(f"{where}: the layer {waiting[0]!r} is called on a result that no layer has.")
+
+
+def _is_symbolic(node: Any) -> bool:
+    """Return whether an argument of a layer has a result of another layer."""
+    # It looks where Keras does.
+    if isinstance(node, dict):
+        if "class_name" in node:
+            return node["class_name"] == "__keras_tensor__"
+        return any(_is_symbolic(value) for value in node.values())
+    if not isinstance(node, list):
+        return False
+    if _is_reference(node):
+        if node[0] != _CONSTANT and type(node[1]) is type(node[2]) is int:
+            return True
+        return len(node) == 4 and isinstance(node[3], dict) and _is_symbolic(node[3])
+    return any(_is_symbolic(value) for value in node)
+
+
+def _is_reference(node: list[Any]) -> bool:
+    """Return whether a list is ``[layer, call, result]``, perhaps with keywords."""
+    return 3 <= len(node) <= 4 and isinstance(node[0], str)
+
+
+def _references(node: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the layers, and the numbers of their calls, whose results a call gets."""
+    if isinstance(node, list):
+        if _is_reference(node):
+            if node[0] != _CONSTANT:
+                yield node[0], node[1]
+            node = node[3:]
+        for value in node:
+            yield from _references(value)
+    elif isinstance(node, dict) and "class_name" not in node:
+        for value in node.values():
+            yield from _references(value)
+
+
+def _waiting(layers: list[dict[str, Any]]) -> list[Any]:
+    """Return the layers with calls that can never be made."""
+    # tf_keras makes those of a layer in order, when all inputs exist.
+    calls: dict[Any, list[Any]] = {}
+    exist: dict[Any, range] = {}
+    for layer in layers:
+        name, nodes, kind = layer.get("name"), layer.get("inbound_nodes"), layer.get("class_name")
+        if isinstance(name, str) and isinstance(nodes, list):
+            calls.setdefault(name, []).extend(list(_references(node)) for node in nodes)
+            # A model's first call is that on its own inputs. That of a Sequential may not exist.
+            first, made = (1, 1) if kind in ("Functional", "Model") else (0, 1 if kind == "Sequential" else 0)
+            exist[name] = range(first, made) if kind != "InputLayer" else range(1 << 62)
+    progress = True
+    while progress:
+        progress = False
+        for name, nodes in calls.items():
+            while nodes and all(type(at) is int and at in exist.get(other, range(1 << 62)) for other, at in nodes[0]):
+                nodes.pop(0)
+                exist[name] = range(exist[name].start, exist[name].stop + 1)
+                progress = True
+    return [name for name, nodes in calls.items() if nodes]

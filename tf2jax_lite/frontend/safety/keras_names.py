@@ -235,7 +235,6 @@ def is_function(name: Any, module: str | None = None) -> bool:
     """Return whether a function of Keras only computes.
 
     Args:
-      name: the function.
       module: its module; any with such functions if left out.
     """
     if module is not None and module.split(".")[-1] not in _MODULES:

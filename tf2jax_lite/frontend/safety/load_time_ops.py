@@ -41,13 +41,7 @@ def reject_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
     """Raise an error if loading may run ops other than of initializers and savers.
 
     Args:
-      meta_graph: the MetaGraph.
       path: the model's directory, for messages.
-
-    Raises:
-      UntrustedError: loading would run an op that ``config.trusted`` does not name.
-      LimitError: loading would make arrays of more than ``config.max_constant_bytes`` together.
-      InvalidModelError: TensorFlow cannot read a graph that loading would run.
     """
     where = os.fspath(path)
     graph = meta_graph.graph_def
@@ -129,12 +123,8 @@ def _reject_large(meta_graph: Any, main: list[Any], names: list[str], where: str
 
 
 def _longest_string(result: Any, bounds: dict[Any, int | None]) -> int | None:
-    """Return an upper bound of a string tensor's bytes; None if it is unknown.
-
-    Args:
-      result: the tensor.
-      bounds: the bounds of other tensors of its graph, to which this function adds.
-    """
+    """Return an upper bound of a string tensor's bytes; None if it is unknown."""
+    # bounds: the bounds of other tensors of its graph, to which this function adds.
     pending = [result]
     while pending:
         tensor = pending[-1]
@@ -162,10 +152,8 @@ def _longest_string(result: Any, bounds: dict[Any, int | None]) -> int | None:
 
 
 def _scratch_graphs(meta_graph: Any, main: list[Any], names: list[str], where: str) -> Iterator[tuple[str, Any]]:
-    """Yield graphs in which TensorFlow infers shapes; they never run.
-
-    Recorded shapes of arguments are not used, as the file may be wrong.
-    """
+    """Yield graphs in which TensorFlow infers shapes; they never run."""
+    # Recorded shapes of arguments are not used, as the file may be wrong.
     graph = meta_graph.graph_def
     library = {function.signature.name: function for function in graph.library.function}
     try:

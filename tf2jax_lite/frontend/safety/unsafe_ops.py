@@ -40,7 +40,6 @@ def unsafe_reason(op: str, attribute: Callable[[str], Any]) -> str | None:
     """Return the effect of a node besides computing; None if it has none.
 
     Args:
-      op: its op.
       attribute: returns a string attribute of it (str or bytes), or None.
     """
     if op in UNSAFE or op not in _BY_ATTRIBUTE:
@@ -57,9 +56,6 @@ def reject_unsafe_ops(nodes: Iterable[Entry], where: str) -> None:
     Args:
       nodes: ``(op, node, function, reason)``, the last as `unsafe_reason` returns it.
       where: the model's name, for messages.
-
-    Raises:
-      UntrustedError: there are such nodes whose ops ``config.trusted`` does not name; all of them are listed.
     """
     found = [entry for entry in nodes if entry[3] and not is_trusted(entry[0])]
     if not found:
@@ -84,10 +80,8 @@ def reject_unsafe_graph(graph: Any, where: str, ends: Iterable[str]) -> None:
 
 
 def _running(graph: Any, ends: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Yield function and node of all that TensorFlow runs for some nodes.
-
-    Nodes of ops without state always count: TensorFlow evaluates constant ones when it imports a graph.
-    """
+    """Yield function and node of all that TensorFlow runs for some nodes."""
+    # Nodes of ops without state always count: TensorFlow evaluates constant ones when it imports a graph.
     names = ancestors(graph, ends)
     main = [node for node in graph.node if node.name in names or not _has_state(node.op)]
     inner = [(f.signature.name, node, _has_state(node.op)) for f in graph.library.function for node in f.node_def]
@@ -117,13 +111,7 @@ def reject_unsafe_model(meta_graph: Any, path: str | os.PathLike[str], ends: Ite
     Savers may read and write checkpoints.
 
     Args:
-      meta_graph: the MetaGraph.
-      path: the model's directory.
       ends: of a TF1 graph, nodes that run besides those of its signatures.
-
-    Raises:
-      UntrustedError: there is such an op, or a table's file is outside of the model's directory.
-      InvalidModelError: an asset's path leads out of the directory.
     """
     where = os.fspath(path)
     graph = meta_graph.graph_def
@@ -177,12 +165,7 @@ def _reject_files(
 
 
 def assets_of(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, str]:
-    """Return the present file of each tensor that names an asset.
-
-    Raises:
-      UntrustedError: an asset's path leads out of the model's directory.
-      InvalidModelError: the list of assets is damaged.
-    """
+    """Return the present file of each tensor that names an asset."""
     found = list(meta_graph.asset_file_def)
     key = "saved_model_assets"  # TF1 stores them in a collection
     if key in meta_graph.collection_def:
@@ -195,16 +178,7 @@ def assets_of(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, str]:
 
 
 def asset_path(path: str | os.PathLike[str], name: str) -> Path:
-    """Return the path of an asset of a SavedModel.
-
-    Args:
-      path: the model's directory.
-      name: the asset's name in the proto.
-
-    Raises:
-      UntrustedError: the path leads out of the directory's ``assets``, by name or by a link.
-      InvalidModelError: the file is a pipe or a device, which might never end.
-    """
+    """Return the path of an asset of a SavedModel."""
     folder = Path(path) / "assets"
     file = folder / name
     inside = bool(name) and not os.path.isabs(name) and ".." not in Path(name).parts and "\0" not in name
@@ -274,12 +248,7 @@ def loading_ends(meta_graph: Any) -> Iterator[str]:
 
 
 def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:
-    """Return a file that a graph names by a constant, if it may be read.
-
-    Raises:
-      UntrustedError: the file is outside of the model's directory, and ``config.trusted`` does not name it.
-      InvalidModelError: the file is a pipe or a device, which might never end.
-    """
+    """Return a file that a graph names by a constant, if it may be read."""
     file = Path(path)
     if "\0" in path:
         raise InvalidModelError(f"a table is read from the file {path!r}.")

@@ -4,7 +4,7 @@ Entries, by kind of file: `saved_model.SavedModel`, `meta_graph.load_signature`,
 
 - `saved_model`: directories, tags and signatures.
 - `meta_graph`: TF1 graphs with their variables and tables lifted to captures.
-- `graph_def_file`, `fetches`: GraphDef files, and results by name.
+- `graph_def_file`: GraphDef files, and results by name.
 - `checkpoint_reader`, `lookup_tables`: values, read without running the graph.
 - `ref_variables`: reference variables to resource variables.
 - `object_graph`: objects of a SavedModel.

@@ -45,9 +45,6 @@ class Checkpoint:
 
     The file ``checkpoint`` of a folder names the newest one. Variables of real numbers are read from the files of a
     checkpoint of the present format; TensorFlow reads others, strings, and parts of variables that are stored as such.
-
-    Raises:
-      InvalidModelError: the checkpoint is missing, or cannot be read.
     """
 
     def __init__(self, prefix: str | os.PathLike[str]):
@@ -91,9 +88,6 @@ class Checkpoint:
         """The prefix of a copy of the checked index, beside links to the data.
 
         TensorFlow reads these: the original could be exchanged after the check. They exist as long as this object.
-
-        Raises:
-          ExportError: they cannot be written.
         """
         with copying(f"{self._prefix}.index"):
             root = tempfile.mkdtemp(prefix="tf2jax_lite")
@@ -146,10 +140,8 @@ class Checkpoint:
             raise InvalidModelError(f"{self._shard(entry)}: {name!r} cannot be read ({error}).") from error
 
     def _check_sizes(self, shapes: Mapping[str, Any], types: Mapping[str, Any]) -> None:
-        """Raise an error for tensors larger than the files.
-
-        TensorFlow would allocate them before it reads.
-        """
+        """Raise an error for tensors larger than the files."""
+        # TensorFlow would allocate them before it reads.
         there = sum(file.stat().st_size for file in self._files())
         for tensor, shape in shapes.items():
             size = getattr(types[tensor].base_dtype, "size", 0) or 1
@@ -177,11 +169,7 @@ class Checkpoint:
         return StoredArray(self._shard(entry), entry.offset, shape, dtype, checksum=stored, name=name)
 
     def read(self, key: Key) -> np.ndarray:
-        """Return a variable's value.
-
-        Raises:
-          InvalidModelError: the file is damaged, or has no such slice.
-        """
+        """Return a variable's value."""
         name, part = key
         found = self.stored((name, ""))
         try:
@@ -210,10 +198,8 @@ def _dtype(entry: Any) -> np.dtype | None:
 
 
 def _newest(folder: str) -> str:
-    """Return the prefix of a folder's newest checkpoint, according to its state file.
-
-    The state may contain the path of the folder at the time of writing; only the file name counts.
-    """
+    """Return the prefix of a folder's newest checkpoint, according to its state file."""
+    # The state may contain the path of the folder at the time of writing; only the file name counts.
     import tensorflow as tf
 
     read_bytes(Path(folder, "checkpoint"))  # a regular file of limited size
@@ -247,11 +233,6 @@ def restored_from(graph_def: Any, checkpoint: Checkpoint, restore_op: str = "") 
 
     Savers write RestoreV2 nodes whose results are assigned to variables. They contain the name under which a variable
     was saved, and the slice of a partitioned one. Nothing runs.
-
-    Args:
-      graph_def: the GraphDef.
-      checkpoint: the checkpoint.
-      restore_op: the node that restores this checkpoint; the graph may have savers of other checkpoints.
     """
     nodes = {node.name: node for node in graph_def.node}
     own = ancestors(graph_def, [restore_op])

@@ -14,8 +14,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.imported_function import ImportedFunction
-from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.interface import ImportedFunction, Interface
 from tf2jax_lite.calling.names import parameter_names
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument
@@ -29,7 +28,6 @@ from tf2jax_lite.support.errors import InputError, InvalidModelError
 from tf2jax_lite.support.limits import read_bytes
 
 from . import meta_graph as tf1
-from .fetches import fetches
 from .lookup_tables import Tables
 
 _ITERATED = frozenset(
@@ -49,11 +47,7 @@ _FORWARDS = frozenset({"Identity", "PlaceholderWithDefault", "StopGradient"})
 
 
 def read_graph_def(source: Any) -> Any:
-    """Return a GraphDef from a proto, its bytes, or a path.
-
-    Raises:
-      InvalidModelError: the file is missing, or is not a GraphDef.
-    """
+    """Return a GraphDef from a proto, its bytes, or a path."""
     if isinstance(source, (str, os.PathLike)):
         file = Path(source)
         if not file.is_file():
@@ -175,10 +169,6 @@ def argument(nodes: Mapping[str, Any], text: str) -> ir.Argument:
 
     Args:
       nodes: the graph's NodeDefs by name.
-      text: the tensor's name.
-
-    Raises:
-      InvalidModelError: the graph has no such tensor.
     """
     name, _, index = text.partition(":")
     if name not in nodes:
@@ -246,12 +236,8 @@ def default_ends(
     """Return the inputs and outputs of a frozen graph.
 
     Args:
-      source: the graph.
       inputs: names of inputs; its placeholders if left out.
       outputs: names of outputs; the results that no node reads if left out, except for the filename of a saver.
-
-    Raises:
-      InvalidModelError: the graph has none, or reads its inputs from an iterator or a queue.
     """
     if inputs and outputs:
         return list(inputs), list(outputs)
@@ -281,12 +267,10 @@ def _reads(node: Any) -> list[str]:
 
 
 def _iterated(nodes: Mapping[str, Any], outputs: Sequence[str]) -> list[str]:
-    """Return the iterator and queue tensors that outputs need, and default inputs.
-
-    Default inputs are placeholders with a default.
-
-    A tensor that an ``Identity`` forwards has the name of the ``Identity``.
-    """
+    """Return the iterator and queue tensors that outputs need, and default inputs."""
+    # Default inputs are placeholders with a default.
+    #
+    # A tensor that an ``Identity`` forwards has the name of the ``Identity``.
     pending, live = [name.split(":")[0] for name in outputs], set()
     while pending:
         name = pending.pop()
@@ -312,3 +296,55 @@ def _is_numeric(proto: Any) -> bool:
         return True
     types = definition.outputs[0].types(op_defs.read_attrs(proto), proto.name)
     return not types or isinstance(types[0], np.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fetches:
+    """The fetched tensors and operations.
+
+    Attributes:
+      operations: names of nodes that run for their side effects, without duplicates.
+      positions: for each given name the index in ``tensors``, or None for an operation.
+    """
+
+    tensors: tuple[str, ...]
+    operations: tuple[str, ...]
+    positions: tuple[int | None, ...]
+
+
+def fetches(graph: Any, names: Iterable[str]) -> Fetches:
+    """Classify names as tensors and operations.
+
+    Args:
+      graph: the GraphDef.
+      names: ``node:index``; ``node`` for its first result, or for the operation if it has none; ``^node`` for the
+        operation. Missing nodes raise an error later, when the graph is read.
+    """
+    nodes = {node.name: node for node in graph.node}
+    signatures = {function.signature.name: function.signature for function in graph.library.function}
+    tensors: list[str] = []
+    operations: dict[str, None] = {}
+    positions: list[int | None] = []
+    for name in names:
+        if name.startswith("^") or (name in nodes and not _has_results(nodes[name], signatures)):
+            operations[name.removeprefix("^")] = None
+            positions.append(None)
+        else:
+            positions.append(len(tensors))
+            tensors.append(name)
+    return Fetches(tuple(tensors), tuple(operations), tuple(positions))
+
+
+def _has_results(node: Any, signatures: Any) -> bool:
+    """Return whether a node has a result."""
+    # Unknown or damaged nodes have one: reading the graph raises an error for them.
+    if node.op in signatures:
+        return bool(signatures[node.op].output_arg)
+    definition = op_defs.definition(node.op)
+    if definition is None:
+        return True
+    try:
+        attrs = op_defs.read_attrs(node)
+        return any(arg.types(attrs, node.name) for arg in definition.outputs)
+    except InvalidModelError:
+        return True

@@ -30,7 +30,6 @@ class Tables:
     """The tables of a graph.
 
     Args:
-      graph: the GraphDef.
       assets: for each constant that names a file, the path of the file.
       model: the model's directory; files outside of it are read only if ``config.trusted`` names them.
     """
@@ -45,12 +44,7 @@ class Tables:
         self._fillers: dict[str, Any] = {}
 
     def table(self, node: ir.Node) -> Table:
-        """Return the contents of a table.
-
-        Raises:
-          UnsupportedError: the table has no initializer, or its keys and values are not constants.
-          InvalidModelError: a file is missing, or does not have the format that the initializer states.
-        """
+        """Return the contents of a table."""
         if self._protos is None:
             self._protos = {proto.name: proto for proto in self._graph.node}
             for proto in self._protos.values():

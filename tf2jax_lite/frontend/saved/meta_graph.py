@@ -21,8 +21,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.imported_function import ImportedFunction
-from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.interface import ImportedFunction, Interface
 from tf2jax_lite.calling.names import keyword_parameters
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument
@@ -53,11 +52,7 @@ def is_tf1(meta_graph: Any) -> bool:
 
 
 def read_meta_graph(path: str | os.PathLike[str]) -> Any:
-    """Return the MetaGraph of a ``.meta`` file.
-
-    Raises:
-      InvalidModelError: the file is missing, or is not a MetaGraph.
-    """
+    """Return the MetaGraph of a ``.meta`` file."""
     file = Path(path)
     if not file.is_file():
         raise InvalidModelError(f"{file}: there is no such file.")
@@ -94,15 +89,8 @@ def load_signature(
     """Import one signature of a TF1 SavedModel.
 
     Args:
-      path: the model's directory.
-      meta_graph: the MetaGraph.
-      name: the signature's name.
       values: returns the values of variables, see `variable_values`.
       library: returns the MetaGraph's functions, which signatures share.
-
-    Raises:
-      InvalidModelError: there is no such signature, or the model is damaged.
-      UnsupportedError: two arguments are the same tensor.
     """
     signatures = {n: s for n, s in meta_graph.signature_def.items() if not n.startswith("__saved_model")}
     if name not in signatures:
@@ -164,10 +152,7 @@ def lift_state(
     Return the function and the captures.
 
     Args:
-      main: the function.
-      values: returns the value of a variable.
       trainable: names of the trainable variables; None if unknown: float variables then train.
-      tables: the contents of tables.
     """
     main = without_references(reached(main))
     args, captures = list(main.args), []
@@ -213,11 +198,7 @@ def variable_values(
     """Return a function that reads variables from the checkpoint, or initializes them.
 
     Args:
-      path: the SavedModel's directory.
-      meta_graph: its MetaGraph.
-      initializer: evaluates initializers of variables that the checkpoint does not hold.
       stored: return real numbers of the checkpoint as `StoredArray`s.
-
     Values are read once: signatures share them.
     """
     prefix, checkpoint, keys = _restored(path, meta_graph)

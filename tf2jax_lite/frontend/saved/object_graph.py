@@ -36,10 +36,6 @@ def checkpointed(graph: Any, root: Any) -> Iterator[tuple[Any, str]]:
     """Yield loaded variables with their keys in the checkpoint.
 
     Both object graphs are walked in parallel, by the names of children.
-
-    Args:
-      graph: the checkpoint's TrackableObjectGraph.
-      root: the loaded model.
     """
     pending, seen = [(root, 0)], set()
     while pending:

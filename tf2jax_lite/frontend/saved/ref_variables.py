@@ -17,7 +17,7 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import op_defs
-from tf2jax_lite.frontend.graphdef.op_list import op_def
+from tf2jax_lite.frontend.graphdef.op_defs import op_def
 from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import constant_value, topological_order
 from tf2jax_lite.support.errors import UnsupportedError
@@ -55,10 +55,8 @@ class _Reference:
 
 @functools.cache
 def _takes_references(op: str) -> tuple[frozenset[int], bool]:
-    """Return which inputs of an op are references, and whether its first output is.
-
-    None of these inputs is a list.
-    """
+    """Return which inputs of an op are references, and whether its first output is."""
+    # None of these inputs is a list.
     proto = op_def(op)
     if proto is None:
         return frozenset(), False
@@ -129,11 +127,7 @@ class _Rewriter:
             self._use(node)
 
     def _chosen(self, node: ir.Node) -> ir.Node:
-        """Return a RefSelect as the RefIdentity of the reference that it chooses.
-
-        Raises:
-          UnsupportedError: its index is not a constant: which variable is written to must be known.
-        """
+        """Return a RefSelect as the RefIdentity of the reference that it chooses."""
         value = constant_value(node.inputs[0], self._by_name)
         count = len(node.inputs) - 1
         if value is None or not 0 <= int(value) < count:
@@ -149,10 +143,8 @@ class _Rewriter:
         )  # fmt: skip
 
     def _forwards_buffer(self, node: ir.Node) -> bool:
-        """Return whether a node forwards a variable's buffer into a branch or a loop.
-
-        The variable may change there.
-        """
+        """Return whether a node forwards a variable's buffer into a branch or a loop."""
+        # The variable may change there.
         if node.op in _FORWARD:  # references to TensorArrays and stacks stay as they are
             data = node.inputs[:1] if node.op == "RefSwitch" else node.inputs
             return not self._references.keys().isdisjoint(data)

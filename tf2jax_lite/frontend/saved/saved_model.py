@@ -24,11 +24,7 @@ _ALSO_OPENED = ("saved_model.pb", "saved_model.pbtxt", "fingerprint.pb", "debug/
 
 
 def read_proto(path: str | os.PathLike[str]) -> Any:
-    """Return the SavedModel proto of a directory.
-
-    Raises:
-      InvalidModelError: the proto is missing, or cannot be read.
-    """
+    """Return the SavedModel proto of a directory."""
     directory = Path(path)
     if not directory.exists():
         raise InvalidModelError(f"{directory}: there is no such directory.")
@@ -76,9 +72,6 @@ def chosen_tags(path: str | os.PathLike[str], proto: Any, tags: Sequence[str] | 
     """Return the tags of the MetaGraph to use.
 
     The MetaGraph is the requested one, the only one, the one for serving, or the one without tags.
-
-    Raises:
-      InvalidModelError: there is no such MetaGraph, or several without a default.
     """
     sets = tag_sets(proto)
     if tags is not None:
@@ -93,19 +86,7 @@ def chosen_tags(path: str | os.PathLike[str], proto: Any, tags: Sequence[str] | 
 
 
 class SavedModel:
-    """A SavedModel, whose proto and checkpoint are read and checked once.
-
-    Args:
-      path: its directory.
-      tags: of the MetaGraph.
-
-    Attributes:
-      path: its directory.
-      meta_graph: the MetaGraph.
-
-    Raises:
-      InvalidModelError: the proto cannot be read, or has no MetaGraph with these tags.
-    """
+    """A SavedModel, whose proto and checkpoint are read and checked once."""
 
     def __init__(self, path: str | os.PathLike[str], tags: Sequence[str] | str | None = None):
         self.path = path
@@ -123,10 +104,6 @@ class SavedModel:
 
         Args:
           checkpoint: restore the variables; otherwise they are not initialized.
-
-        Raises:
-          InvalidModelError: the model is damaged.
-          UntrustedError: loading would run code or touch files that ``config.trusted`` does not name.
         """
         import tensorflow as tf
 
@@ -161,7 +138,6 @@ def with_checked(path: str | os.PathLike[str], checkpoint: Checkpoint | None, lo
 
     Args:
       path: the model's own directory, which is returned where nothing is to be replaced.
-      checkpoint: the checked one, in place of the model's.
       local: the model's proto if its graph is to be without devices.
     """
     if checkpoint is None and local is None:
@@ -199,13 +175,7 @@ def check_before_tensorflow(
     TensorFlow runs parts of a model, and aborts on some models.
 
     Args:
-      meta_graph: the MetaGraph.
-      path: the model's directory, or its file.
       ends: of a TF1 graph, nodes that are to run besides those of its signatures.
-
-    Raises:
-      InvalidModelError: the graph is damaged, too large, or recursive.
-      UntrustedError: loading would run code or touch files.
     """
     from tf2jax_lite.frontend.safety.load_time_ops import reject_at_load
 
@@ -224,11 +194,7 @@ def signature_names(restored: Any) -> list[str]:
 
 
 def signature(restored: Any, name: str, path: Any = "") -> Any:
-    """Return one signature's ConcreteFunction.
-
-    Raises:
-      InvalidModelError: there is no such signature.
-    """
+    """Return one signature's ConcreteFunction."""
     names = signature_names(restored)
     if name not in names:
         known = ", ".join(names) if names else "none; restored functions can be converted with convert_from_restored"

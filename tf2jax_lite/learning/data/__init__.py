@@ -9,7 +9,8 @@ Read in this order:
   selection: samplers that simulate devices.
   partition: clients from one dataset.
   sqlite, client_files, example_proto: files of clients, which are read without running code.
-  rows, training_data: examples in files one by one; batches that start anywhere in an epoch.
+  rows, tables: examples in files one by one; CSV, JSON lines, images, data sets of the Hub.
+  training_data: batches that start anywhere in an epoch.
 
 Must not import other modules of `learning` but `checks`.
 """
@@ -65,6 +66,7 @@ from tf2jax_lite.learning.data.selection import (
     lognormal_latency,
 )
 from tf2jax_lite.learning.data.sqlite import FedJAXSQLiteFederatedData, SQLiteFederatedData, SQLiteFederatedDataBuilder
+from tf2jax_lite.learning.data.tables import HubRows, ImageFolder
 from tf2jax_lite.learning.data.training_data import (
     Batch,
     Examples,
@@ -91,6 +93,8 @@ __all__ = [
     "Examples",
     "FedJAXSQLiteFederatedData",
     "FederatedData",
+    "HubRows",
+    "ImageFolder",
     "InMemory",
     "InMemoryFederatedData",
     "NoOpBatchPreprocessor",

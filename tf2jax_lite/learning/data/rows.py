@@ -482,3 +482,5 @@ _READERS: dict[str, Any] = {
     ".tfrecord": TFRecords,
     ".parquet": ParquetRows,
 }
+ROW_KINDS = _READERS.keys()
+"""Suffixes of the files that `open_rows` opens."""

@@ -21,9 +21,11 @@ import numpy as np
 
 from tf2jax_lite.learning.data import ClientDataset
 from tf2jax_lite.learning.data.examples import pad_examples
-from tf2jax_lite.learning.data.rows import Rows, file_kind, open_rows
+from tf2jax_lite.learning.data.rows import ROW_KINDS, Rows, file_kind, open_rows
+from tf2jax_lite.learning.data.tables import HUB, TABLES, HubRows, ImageFolder, image_classes
 from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.errors import DataError, InputError, MissingLibraryError
+from tf2jax_lite.support.limits import reading
 from tf2jax_lite.support.npz import read_npz
 
 Batch = dict[str, np.ndarray]
@@ -240,27 +242,58 @@ class RowData(TrainingData):
         return self._rows.identity() if isinstance(self._rows, Rows) else [type(self._rows).__name__, len(self)]
 
 
-def open_data(path: str | Path, *, threads: int = 8, workers: int = 0) -> TrainingData:
+_FORMATS = (
+    ".npz, .csv and .jsonl files, which are read into memory; .tfrecord, .array_record and .parquet files; folders of "
+    "files of one of these kinds; folders with a folder of images for each class; and hf://datasets/NAME"
+)
+
+
+def open_data(
+    path: str | Path,
+    *,
+    threads: int = 8,
+    workers: int = 0,
+    label: str = "y",
+    image_shape: Sequence[int] | None = None,
+) -> TrainingData:
     """Open training data.
 
     Args:
-      path: an .npz, which is read into memory, or what `open_rows` opens, which is not.
+      path: an .npz, .csv or .jsonl file, which is read into memory; what `open_rows` opens, which is not; a folder with
+        a folder of images for each class (`ImageFolder`); or a data set's name, ``hf://datasets/NAME`` (`HubRows`).
       threads: see `RowData`.
       workers: see `RowData`.
+      label: of images, the name of the class.
+      image_shape: of images, see `ImageFolder`.
 
     Raises:
       DataError: the data is damaged, or of no known kind.
       MissingLibraryError: an extra is not installed.
     """
+    if (address := _hub_address(path)) is not None:
+        return RowData(HubRows(address), threads=threads, workers=workers)
     path = Path(path)
-    if not path.is_dir() and file_kind(path) not in (".array_record", ".tfrecord", ".parquet"):
-        if path.is_file() and not zipfile.is_zipfile(path):
-            raise DataError(
-                f"{path}: training data are .npz, .tfrecord, .array_record or .parquet files. np.savez writes an .npz "
-                "of other tables."
-            )
-        return InMemory(read_npz(path, DataError))
-    return RowData(open_rows(path), threads=threads, workers=workers)
+    if image_classes(path):
+        return RowData(ImageFolder(path, label, image_shape), threads=threads, workers=workers)
+    with reading(str(path), DataError):
+        files = sorted(p for p in path.iterdir() if not p.name.startswith(".")) if path.is_dir() else [path]
+    kinds = {file_kind(file) for file in files}
+    if len(kinds) == 1 and (read := TABLES.get(next(iter(kinds)))) is not None:
+        return InMemory(read(files))
+    if len(kinds) == 1 and kinds <= ROW_KINDS and (path.is_dir() or kinds != {".npz"}):
+        return RowData(open_rows(path), threads=threads, workers=workers)
+    if path.is_dir() or (path.is_file() and not zipfile.is_zipfile(path)):
+        found = f"; found are {sorted(kinds)}" if path.is_dir() and kinds else ""
+        raise DataError(f"{path} is not training data{found}. These are {_FORMATS}.")
+    return InMemory(read_npz(path, DataError))
+
+
+def _hub_address(path: str | Path) -> str | None:
+    """Return the address of a data set of the Hub; a path has one slash of two."""
+    text = str(path)
+    if isinstance(path, Path) and text.startswith("hf:/") and not text.startswith("hf://"):
+        text = text.replace("hf:/", "hf://", 1)
+    return text if text.startswith(HUB) else None
 
 
 def as_training_data(examples: Examples) -> TrainingData:

@@ -23,11 +23,7 @@ def as_variable(current: Any, initial: Any) -> Any:
     """Return ``current`` with the derivative of ``initial``.
 
     Args:
-      current: the variable's value.
       initial: its value when the function was called: the param that gradients are taken with respect to.
-
-    Raises:
-      OpError: a derivative is taken and the two differ in shape.
     """
     return current
 
@@ -61,7 +57,6 @@ def separately(run: Callable[[list[Any], Wanted], Results], args: list[Any]) -> 
 
     Args:
       run: takes arrays, and the purpose of the run. Values do not depend on the purpose.
-      args: the arrays.
 
     Returns:
       The results of ``run``. It runs once unless derivatives are taken.

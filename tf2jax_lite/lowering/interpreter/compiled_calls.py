@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.op_kinds import WHILES
+from tf2jax_lite.ir.traversal import WHILES
 from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.ops.traits import Pattern

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,31 +12,26 @@ import numpy as np
 
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, is_traced
 from tf2jax_lite.lowering.planning.plan import Step
+from tf2jax_lite.ops.common.result_size import broadcast_elements
+from tf2jax_lite.ops.strings.host_evaluation import COMPUTED_BYTES, is_text, text_bytes
+from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
+from tf2jax_lite.support.limits import MAX_DIMENSIONS, MAX_RESULT_BYTES, check_bytes, check_result
 from tf2jax_lite.values.int64 import exceeds_32_bits
 from tf2jax_lite.values.symbolic_float import is_float_dim
 
-from .constant_size import check_growth, check_specs
 from .frame import FOLDING_FRAME
 from .operands import flat_results, grouped, prepare
 
 if TYPE_CHECKING:
     from .trace import Trace
 
+
 # Elements of a folded constant, if no input is larger. Larger ones are left to XLA, which need not keep them.
 _MAX_FOLDED = 1024
 
 
 def fold(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
-    """Return a node's results as NumPy arrays; None if it is to be traced.
-
-    Args:
-      trace: has the options.
-      step: the node; its op needs no context.
-      inputs: its inputs, all static.
-
-    Raises:
-      LimitError: a result would take more than ``config.max_constant_bytes``.
-    """
+    """Return a node's results as NumPy arrays; None if it is to be traced."""
     args = grouped(step, inputs)
     if inputs or step.op.result_size is not None:
         check_growth(step, inputs, args, trace.program.config.max_constant_bytes)
@@ -52,10 +48,8 @@ def fold(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
 
 
 def _run(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
-    """Run an op without a constant folder at once; None if it must be traced.
-
-    Operands beyond 32 bits are computed with in 64-bit mode.
-    """
+    """Run an op without a constant folder at once; None if it must be traced."""
+    # Operands beyond 32 bits are computed with in 64-bit mode.
     op = step.op
     if not inputs or not op.plain or step.functions or any(v.dtype == object for v in inputs):
         return None
@@ -78,3 +72,79 @@ def _run(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
         if any(map(is_traced, results)):
             return None
         return [np.asarray(v) for v in results]
+
+
+# Elements of inputs that are too few to check results, unless the op makes large results of small inputs.
+_SMALL = 1024
+_INTEGERS = frozenset((int,))
+
+
+def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: int) -> None:
+    """Check the size of a constant before it is computed."""
+    text = [v for v in inputs if is_text(v)]
+    if text or step.op.name == "AsString":
+        found = _text_bytes(step, inputs, args, text)
+        if found > limit:
+            check_bytes((found,), 1, "a constant that this node computes", limit=limit)
+        return
+    found = _elements(step, inputs, args)
+    if found is not None:
+        dtype = step.dtypes[0] if step.dtypes else None
+        itemsize = 8 if dtype is None else dtype.itemsize
+        if not 0 <= found * itemsize <= limit:
+            check_bytes((found,), itemsize, "a constant that this node computes", limit=limit)
+
+
+def _text_bytes(step: Step, inputs: Sequence[Any], args: Sequence[Any], text: Sequence[Any]) -> int:
+    """Return a bound for the results of a node, whose inputs ``text`` are strings."""
+    for value, name in zip(args, step.node.input_types, strict=False):
+        if isinstance(step.node.attrs.get(name), np.dtype) and is_text(value):
+            raise InvalidModelError(f"an input is an array of strings; expected {step.node.attrs[name]}.")
+    if step.op.name in COMPUTED_BYTES:
+        with contextlib.suppress(ValueError):  # shapes that do not broadcast
+            return COMPUTED_BYTES[step.op.name](args, step.kwargs)
+    found = _elements(step, inputs, args) or 0
+    longest = max(max(map(len, v.flat)) for v in text)
+    moved = sum(map(text_bytes, text))
+    return 8 * found + (moved if step.op.result_size is None else found * longest)
+
+
+def _elements(step: Step, inputs: Sequence[Any], args: Sequence[Any]) -> int | None:
+    if step.op.result_size is not None:
+        return step.op.result_size(*args, **step.kwargs)
+    sizes = [v.size if isinstance(v, np.ndarray) else 1 for v in inputs]
+    found = sum(sizes)
+    if found * found > _SMALL and len(sizes) <= _SMALL and math.prod(sorted(sizes)[-2:]) > _SMALL:
+        found = broadcast_elements([v for v in inputs if isinstance(v, np.ndarray)])
+    return found
+
+
+def check_results(results: Sequence[Any]) -> bool:
+    """Check a node's result shapes, since XLA ends the process on overflow.
+
+    Args:
+      results: arrays, of static or symbolic shape, and anything else.
+
+    Returns:
+      Whether one of them has a symbolic dimension, or holds objects, as vectors of symbolic dimensions do.
+    """
+    is_symbolic = False
+    for value in results:
+        shape = getattr(value, "shape", None)
+        if not isinstance(shape, tuple):
+            continue
+        if not _INTEGERS.issuperset(map(type, shape)):
+            is_symbolic = True
+            continue
+        is_symbolic = is_symbolic or (isinstance(value, np.ndarray) and value.dtype.hasobject)
+        if math.prod(shape) > MAX_RESULT_BYTES >> 4:
+            check_result(shape, np.dtype(value.dtype).itemsize, "a result of this node")
+        if len(shape) > MAX_DIMENSIONS:
+            raise UnsupportedError(f"a result of {len(shape)} dimensions; arrays have up to {MAX_DIMENSIONS}.")
+    return is_symbolic
+
+
+def check_specs(specs: Sequence[Any], limit: int) -> None:
+    """Check the shapes of results before they are computed from constants."""
+    for spec in specs:
+        check_bytes(spec.shape, np.dtype(spec.dtype).itemsize, "a constant that this node computes", limit=limit)

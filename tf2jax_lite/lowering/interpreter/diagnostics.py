@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from tf2jax_lite.dynamic_shapes.dim_expr import Constraint, constraint_asked_for, constraint_of_shapes
-from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, inconclusive_comparison
 from tf2jax_lite.lowering.merging.carried_values import UNDEFINED, UndefinedValueError, is_variant
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.support.errors import (
@@ -32,7 +33,7 @@ NOT_LINEAR = (
     "convert with override_config('convert_custom_gradient', False) to differentiate the forward code instead"
 )
 # Shapes with symbolic dimensions that do not fit each other, although they may be equal.
-SYMBOLIC_SHAPES = (
+_SYMBOLIC_SHAPES = (
     " Symbolic sizes are equal if they are written the same: a size may be a multiple (8*h), where it is divided, or "
     "a sum (b+1, p+n), as row splits beside a batch, or past and present. Fixed sizes always work."
 )
@@ -106,29 +107,24 @@ def cause(error: Exception, step: Step, inputs: Sequence[Any]) -> Exception:
 def explain(
     error: Exception, step: Step, inputs: Sequence[Any], frame: Frame
 ) -> LoweringError | PreventedGradientError:
-    """Return the error to raise for one that an op raised.
-
-    Args:
-      error: the op's.
-      step: of the op.
-      inputs: the values of its inputs.
-      frame: its position.
-    """
+    """Return the error to raise for one that an op raised."""
     if isinstance(error, PreventedGradientError):
         found = located(error, step, frame)
         return PreventedGradientError(str(found), node=found.node, op=found.op, path=found.path)
-    if isinstance(error, Tf2JaxError):
-        return located(error, step, frame)
+    shapes = [value.shape for value in inputs if isinstance(value, jax.Array)]
+    is_symbolic = not all(isinstance(size, int) for shape in shapes for size in shape)
     is_about_shapes = isinstance(error, (TypeError, ValueError)) and "shape" in str(error)
-    if not is_about_shapes or not any(map(_has_symbolic_shape, inputs)):
-        return located(error, step, frame, _variant_hint(inputs))
-    found = located(error, step, frame, SYMBOLIC_SHAPES)
-    found.constraint = constraint_of_shapes([value.shape for value in inputs if isinstance(value, jax.Array)])
+    if isinstance(error, Tf2JaxError):
+        found = located(error, step, frame)
+    elif not is_about_shapes or not is_symbolic:
+        found = located(error, step, frame, _variant_hint(inputs))
+    else:
+        found = located(error, step, frame, _SYMBOLIC_SHAPES)
+        found.constraint = constraint_of_shapes(shapes)
+    met = inconclusive_comparison(error)
+    sizes = [tuple(v.reshape(-1)) for v in inputs if isinstance(v, np.ndarray) and v.dtype == object and v.ndim < 2]
+    found.shapes = [*shapes, *sizes] if met is None else [met[:1], met[1:]]
     return found
-
-
-def _has_symbolic_shape(value: Any) -> bool:
-    return isinstance(value, jax.Array) and not all(isinstance(size, int) for size in value.shape)
 
 
 def _variant_hint(inputs: Sequence[Any]) -> str:

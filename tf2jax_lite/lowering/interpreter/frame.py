@@ -36,7 +36,6 @@ class Frame:
         """Return the frame of a function that a step calls.
 
         Args:
-          step: the step.
           counter: the number of the iteration, if the function is a loop's.
           unconditional: whether the function runs whenever the step does.
         """
@@ -62,9 +61,7 @@ class Context(traits.Context):
     """The first argument of ops that need the lowering.
 
     Attributes:
-      trace: evaluates functions.
       frame: the node's position.
-      step: the node.
     """
 
     trace: Trace

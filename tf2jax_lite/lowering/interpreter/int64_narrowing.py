@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.op_kinds import CALLS
+from tf2jax_lite.ir.traversal import CALLS
 from tf2jax_lite.jaxprs.interval import Interval
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.ops.containers.lookup_table import Table
@@ -67,9 +67,6 @@ def narrowed_values(program: Program) -> list[str]:
 
     Those are: constants, variables and tables beyond 32 bits that traced computations read, and arguments of 64 bits
     that are divided, shifted or cast to float64. An index or a label is neither.
-
-    Returns:
-      One line each; none in 64-bit mode.
     """
     if jax.config.jax_enable_x64:
         return []

@@ -62,12 +62,6 @@ def each(fn: Callable[[Any], Any], arg: Any) -> Any:
 def prepare(trace: Trace, step: Step, inputs: Sequence[Any], frame: Frame) -> tuple[list[Any], bool]:
     """Return an op's inputs, and whether it runs on each word of int64.
 
-    Args:
-      trace: reads variables.
-      step: the node.
-      inputs: its inputs, flat.
-      frame: its position.
-
     Raises:
       TracedInputError: a static input depends on traced values.
     """
@@ -196,9 +190,6 @@ def check_dtypes(step: Step, results: list[Any], frame: Frame) -> None:
 
     Static vectors with symbolic dimensions have dtype object; they are replaced by ones that remember the recorded
     dtype.
-
-    Raises:
-      LoweringError: a dtype differs.
     """
     for index, expected in enumerate(step.dtypes):
         value = results[index]

@@ -11,7 +11,7 @@ from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.ops.strings.host_evaluation import text_bytes
 from tf2jax_lite.values import static as values
 
-from .constant_size import check_growth
+from .constant_folding import check_growth
 from .frame import FOLDING_FRAME, Context
 from .operands import flat_results, grouped
 
@@ -33,7 +33,6 @@ class FoldingBudget:
     """The steps that may be folded in one trace.
 
     Attributes:
-      total: steps left for all loops of the trace.
       left: steps left for the outermost of the loops that are being folded; None outside of loops.
     """
 
@@ -73,8 +72,6 @@ def run_partially(trace: Trace, plan: Plan, args: Sequence[Any], slots: Sequence
     """Evaluate a plan in NumPy as far as possible.
 
     Args:
-      trace: has the program and the budget.
-      plan: the plan.
       args: its arguments; `values.UNKNOWN` for those that are traced.
       slots: values of all slots that are known before; arguments count instead of theirs.
 

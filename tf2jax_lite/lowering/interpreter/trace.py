@@ -15,10 +15,10 @@ from jax import lax
 
 from tf2jax_lite import ir
 from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
-from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_result
-from tf2jax_lite.dynamic_shapes.fitting_sizes import fitting_sizes
+from tf2jax_lite.dynamic_shapes.dim_expr import canonical_result
 from tf2jax_lite.dynamic_shapes.size_comparisons import is_inconclusive
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
+from tf2jax_lite.dynamic_shapes.unification import fitting_sizes
 from tf2jax_lite.jaxprs.shard_map import in_mesh
 from tf2jax_lite.lowering.merging.branch_merge import merge_branches
 from tf2jax_lite.lowering.merging.rank_variants import RankVariants, expand_variants
@@ -33,8 +33,7 @@ from tf2jax_lite.xla_cpu.materialize import materialize_if_traced
 from tf2jax_lite.xla_cpu.selection import using
 
 from .assigned_variables import as_variable
-from .constant_folding import fold
-from .constant_size import check_results
+from .constant_folding import check_results, fold
 from .diagnostics import cause, describe, explain, is_explained, located, missing_key
 from .frame import Context, Frame
 from .operands import check_dtypes, each, flat_results, grouped, prepare, same_varying_axes
@@ -45,7 +44,6 @@ class Trace:
     """The evaluator of plans, with the state of one call.
 
     Args:
-      program: the program that plans are from.
       state: variable name to current value; changed in place by assignments.
       key: the typed PRNG key given by the caller, or None.
       promote_dtypes: whether arguments came with other dtypes than TensorFlow recorded, so that operands are promoted
@@ -154,7 +152,7 @@ class Trace:
                 results = self._evaluate(step, inputs, frame)
                 for position in step.materialized:
                     results[position] = materialize_if_traced(results[position])
-        if check_results(results, self.program.config.max_result_bytes) and self.tracker is None:
+        if check_results(results) and self.tracker is None:
             return list(map(canonical_result, results))
         if self.tracker is not None:
             return list(map(self.tracker.apply_equalities, results))

@@ -37,10 +37,6 @@ class _CarryChanged(Exception):
     """The body's results have other types than its arguments.
 
     Leaves a trace in order to start again.
-
-    Attributes:
-      before: the specs of the arguments.
-      after: those of the results.
     """
 
     _tf2jax_lite_control = True
@@ -65,10 +61,7 @@ class Carry:
 
     Args:
       names: for each carried loop variable its index, and its name in messages.
-      data: for each carried loop variable its value.
-      variables: the values of the variables that the loop assigns to.
       trips: an upper bound of the trip count; None if unknown.
-      folded: the static part of the loop, if it was folded.
       bound: the capacity of lists whose growth is unknown; 0 raises an error for them.
       pops: whether the loop may remove elements from lists.
       growing: carries arrays that change their sizes; None raises an error for them.
@@ -169,10 +162,8 @@ class Carry:
         return data, {name: result(name, value) for name, value in values[1].items()}
 
     def _like_before(self, key: int | str, old: Any, new: Any) -> Any:
-        """Return an iteration's value in its representation before, if it holds.
-
-        Lists keep flags and capacity, 64-bit integers that were one word become one word again.
-        """
+        """Return an iteration's value in its representation before, if it holds."""
+        # Lists keep flags and capacity, 64-bit integers that were one word become one word again.
         if isinstance(new, U32Pair) and not isinstance(old, U32Pair):
             return to_32_bits(new)
         if isinstance(old, PaddedArray) and self.growing is not None and isinstance(key, int):
@@ -199,11 +190,7 @@ class Carry:
             self.data = {i: self.growing.restart(i) if isinstance(v, PaddedArray) else v for i, v in self.data.items()}
 
     def widen(self, change: _CarryChanged) -> None:
-        """Give the initial values the types that the body's results have.
-
-        Raises:
-          OpError: no type is a fixpoint.
-        """
+        """Give the initial values the types that the body's results have."""
         changed = False
         self._axes = {}  # there may be other leaves now
         names = self.names.values()
@@ -279,9 +266,6 @@ def find_fixpoint(carry: Carry, attempt: Callable[[], Values]) -> tuple[dict[int
 
     Returns:
       Results by index, and variables.
-
-    Raises:
-      OpError: no type is a fixpoint.
     """
     attempts = 0
 

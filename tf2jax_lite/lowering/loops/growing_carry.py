@@ -54,9 +54,7 @@ class PaddedArray:
     """An array that is padded to a capacity.
 
     Attributes:
-      buffer: the padded array.
       counts: int32 scalars, the actual sizes along ``axes``. Once one has exceeded its capacity, it stays so.
-      axes: the dimensions that change.
       is_sure: whether no size can exceed its capacity.
     """
 
@@ -101,9 +99,7 @@ class GrowingCarry:
     """The loop variables of a loop that change their sizes.
 
     Args:
-      tracker: makes symbols of sizes.
       trips: an upper bound of the trip count; None if unknown.
-      is_exact: whether it is the trip count.
       can_unroll: whether the loop is to be unrolled instead if all sizes are static then.
     """
 
@@ -126,8 +122,6 @@ class GrowingCarry:
         """Return the initial value of a loop variable that the loop changes.
 
         Args:
-          key: the index of the loop variable.
-          value: the initial value so far: an array, padded or not.
           after: its spec after an iteration, of the same rank and dtype.
         """
         first = self._starts.setdefault(key, value)
@@ -304,10 +298,8 @@ def _shape_errors_as_ours() -> Iterator[None]:
 
 
 def _change(start: Any, before: Any, after: Any) -> Any:
-    """Return the change of a size in an iteration, a number if it is constant.
-
-    That of ``x[-1:]`` is 1 only if there is one: a size that starts with 1 at least, and never is less, has one.
-    """
+    """Return the change of a size in an iteration, a number if it is constant."""
+    # That of ``x[-1:]`` is 1 only if there is one: a size that starts with 1 at least, and never is less, has one.
     change = after - before
     if isinstance(change, int) or not isinstance(start, int):
         return change

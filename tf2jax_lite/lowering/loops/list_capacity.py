@@ -45,7 +45,6 @@ class _Growth(NamedTuple):
 
     Attributes:
       start: elements before the loop.
-      more: elements that an iteration adds.
       peak: elements that it adds before it removes some.
     """
 
@@ -63,9 +62,7 @@ class ListCapacities:
 
     Args:
       names: for each carried loop variable its name in messages.
-      lists: the initial lists by key.
       trips: an upper bound of the trip count; None if unknown.
-      folded: the lists' lengths, if the loop was folded.
       bound: the capacity of lists whose growth is unknown; 0 raises an error for them.
       pops: whether the loop may remove elements from lists.
     """
@@ -185,14 +182,7 @@ class ListCapacities:
         self._growths[key] = _Growth(old.start, more, peak)
 
     def widened(self, key: Key, value: TensorList, before: TensorList, after: TensorList) -> TensorList | None:
-        """Return the initial list for a body that changes it; None if none fits.
-
-        Args:
-          key: of the list.
-          value: the initial list so far.
-          before: its spec at the start of an iteration.
-          after: its spec after an iteration, another one.
-        """
+        """Return the initial list for a body that changes it; None if none fits."""
         if before.uniform_element is not None and after.uniform_element is None:
             return dataclasses.replace(value, uniform_element=None)
         if before.buffer is None and after.buffer is not None:
@@ -264,17 +254,7 @@ class ListCapacities:
         return _Capacity(slots, free if isinstance(free, int) else 0)
 
     def _guess(self, key: Key, lst: TensorList, slots: Any, more: Any) -> _Capacity:
-        """Return the capacity of a list whose growth is not known for sure.
-
-        Args:
-          key: of the list.
-          lst: the list.
-          slots: its capacity so far.
-          more: slots that an iteration adds.
-
-        Raises:
-          OpError: the trip count is unknown, and there is no bound.
-        """
+        """Return the capacity of a list whose growth is not known for sure."""
         if lst.limit >= 0:
             return _Capacity(max(lst.limit, slots + more), None)
         self._guessed.add(key)

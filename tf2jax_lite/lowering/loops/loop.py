@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
-from tf2jax_lite.autodiff.refuse_reverse_mode import forward_only
+from tf2jax_lite.autodiff.one_mode import forward_only
 from tf2jax_lite.loops import derivatives
 from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.lowering.interpreter.frame import Context, Frame
@@ -36,9 +36,6 @@ class Loop:
     """A While node in one trace.
 
     Attributes:
-      ctx: the node and where it stands.
-      cond: the condition.
-      body: the body.
       start: the loop variables' initial values.
       written: names of the variables that the loop assigns to.
       constant: indices of the loop variables that never change.
@@ -131,9 +128,6 @@ def scan_loop(loop: Loop, folded: FoldedLoop) -> list[Any]:
 
     The histories of static variables are its inputs. If traced values may end the loop earlier, iterations after that
     do nothing.
-
-    Raises:
-      OpError: loop variables change their shape or dtype.
     """
     history = {i: _stacked(steps) for i, steps in folded.history.items() if i not in folded.changing_types}
     carried = [i for i in range(len(loop.start)) if i not in loop.constant and i not in history]
@@ -236,9 +230,6 @@ def while_loop(loop: Loop, folded: FoldedLoop | None) -> list[Any]:
     """Run a loop as ``lax.while_loop``; its reverse pass recomputes iterations.
 
     A body that cannot run even once, as it pops from an empty list, does not run.
-
-    Raises:
-      OpError: loop variables change their shape or dtype.
     """
     carried = [i for i in range(len(loop.start)) if i not in loop.constant]
     carry = loop.carry(carried, folded)

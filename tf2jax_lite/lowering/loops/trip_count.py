@@ -22,7 +22,7 @@ from tf2jax_lite.lowering.interpreter.partial_eval import BudgetSpent, run_parti
 from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.ops.traits import Pattern
-from tf2jax_lite.passes.analysis.loop_invariants import loop_invariants
+from tf2jax_lite.passes.analysis.static_values import loop_invariants
 from tf2jax_lite.values import static as values
 from tf2jax_lite.values.static import UNKNOWN
 from tf2jax_lite.values.tensor_list import TensorList
@@ -83,10 +83,6 @@ def fold_loop(
     """Fold the static part of a loop; None if it does not bound the trip count.
 
     Args:
-      trace: evaluates plans.
-      cond: the condition.
-      body: the body.
-      start: the initial loop variables.
       constant: indices of the loop variables that never change.
       growing: by index, the shapes in the first two iterations of arrays whose sizes change by a constant.
     """
@@ -143,11 +139,8 @@ class _Folding:
     """One attempt to fold a loop.
 
     Args:
-      trace: has the program and the budget.
-      test: the plan of the condition.
       advance: the plan of the body, restricted to the results in ``order``.
       start: the initial loop variables; `UNKNOWN` where they are not static.
-      shapes: the shapes of loop variables that are arrays.
       constant: indices of the loop variables that never change.
       order: indices of the loop variables that are taken to be static.
     """
@@ -251,12 +244,9 @@ class _Shapes(NamedTuple):
 
 
 def _with_shapes(plan: Plan, shapes: _Shapes) -> tuple[Plan, list[Any], dict[int, Callable[[int], Any]]]:
-    """Fold the steps of a plan that depend on the shapes of arguments alone.
-
-    Returns:
-      The plan of the other steps, the values of its slots before it runs, and by slot functions of the iteration for
-      those that depend on it.
-    """
+    """Fold the steps of a plan that depend on the shapes of arguments alone."""
+    # Returns the plan of the other steps, the values of its slots before it runs, and by slot functions of the
+    # iteration for those that depend on it.
     given = {i: i for i in (*shapes.same, *shapes.growing)}
     steps, slots, asked = [], [UNKNOWN] * plan.size, {}
     for step in plan.steps:
@@ -303,11 +293,8 @@ def _foldable(plan: Plan, args: Sequence[Any]) -> Plan:
 def _without_invariants(
     trace: Trace, plan: Plan, args: Sequence[Any], slots: Sequence[Any], changing: Sequence[int]
 ) -> tuple[Plan, list[Any]]:
-    """Run loop-invariant steps of a plan, and omit those that return an input.
-
-    Returns:
-      The plan of the other steps, and the values of its slots before it runs.
-    """
+    """Run loop-invariant steps of a plan, and omit those that return an input."""
+    # Returns the plan of the other steps, and the values of its slots before it runs.
     varying, same = set(changing), {}
     once, left = [], []
     for step in plan.steps:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.jaxprs.compat import is_traced
+from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 from tf2jax_lite.lowering.interpreter.frame import Context
-from tf2jax_lite.lowering.merging.carried_values import is_carried
+from tf2jax_lite.lowering.merging.carried_values import as_traced, is_carried
 from tf2jax_lite.lowering.op_lowerings.cond_ops import written_variables
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.passes.analysis.loop_invariants import loop_invariants
+from tf2jax_lite.passes.analysis.static_values import loop_invariants
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import static as values
 
 from .growing_carry import GrowthError
-from .loop import MAX_UNROLL, Loop, scan_loop, while_loop
+from .loop import MAX_UNROLL, Loop, checkpointed_scan, scan_loop, while_loop
 from .trip_count import FoldedLoop, fold_loop, static_results
-
-__all__: list[str] = []
 
 # A loop is unrolled up to this many iterations if that makes the trip counts of loops inside it known.
 _MAX_NESTED_UNROLL = 64
@@ -77,12 +78,8 @@ def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.Fun
 
 
 def _counted_by_size(loop: Loop, shapes: Mapping[int, tuple[Any, Any]]) -> list[Any] | None:
-    """Run a loop with a condition on a growing array's size; None if unknown.
-
-    Args:
-      loop: the loop.
-      shapes: by index, the shapes in the first two iterations of growing arrays.
-    """
+    """Run a loop with a condition on a growing array's size; None if unknown."""
+    # shapes: by index, the shapes in the first two iterations of growing arrays.
     if not shapes:
         return None
     folded = fold_loop(loop.ctx.trace, loop.cond, loop.body, loop.start, set(loop.constant), shapes)
@@ -124,10 +121,8 @@ def _unrolled(loop: Loop, folded: FoldedLoop) -> list[Any]:
 
 
 def _unrolled_while_static(loop: Loop) -> list[Any] | None:
-    """Run the loop as Python would; None if a condition is not static.
-
-    Outside ``jax.jit`` it always is. Inside, conditions on shapes and on the lengths of lists are.
-    """
+    """Run the loop as Python would; None if a condition is not static."""
+    # Outside ``jax.jit`` it always is. Inside, conditions on shapes and on the lengths of lists are.
     args = list(loop.start)
     trace = loop.ctx.trace.with_state(loop.ctx.trace.state)
     number = static = 0
@@ -144,3 +139,57 @@ def _unrolled_while_static(loop: Loop) -> list[Any] | None:
         number += 1
         static += values.is_static(go)  # no limit outside jit, where data are static
     return None
+
+
+class _UnequalTypesError(Exception):
+    """A layer changes the shape or dtype of the tensors that it passes on."""
+
+
+@op("_ScanLayers")
+def scan_layers(
+    ctx: Context, carry: list[Any], shared: list[Any], stacked: list[Any], *, body: ir.FunctionRef, layers: int
+) -> list[Any]:
+    """Run layers one after the other.
+
+    They are unrolled if a layer changes the types of the tensors that it passes on, or has values that are no arrays.
+
+    Args:
+      body: a layer: a function of all three, which returns the carry and further results.
+
+    Returns:
+      The carry, and the further results of all layers, stacked.
+    """
+    trace, size = ctx.trace, len(carry)
+    mode = trace.program.config.loop_checkpoint
+    function = trace.program.function(body.name)
+
+    def layer(carry: Sequence[Any], variables: Sequence[Any], number: Any) -> list[Any]:
+        return trace.call(function, [*carry, *shared, *variables], ctx.frame.enter(ctx.step, number))
+
+    if trace.tracker is None and all(isinstance(v, (jax.Array, np.ndarray)) for v in carry):
+        start = _varying(list(map(as_traced, carry)), [*shared, *stacked])
+
+        def step(state: list[Any], x: tuple[list[Any], Any]) -> tuple[list[Any], list[Any]]:
+            results = list(map(as_traced, layer(state, *x)))
+            if any(jax.typeof(v) != jax.typeof(w) for v, w in zip(results[:size], state, strict=True)):
+                raise _UnequalTypesError
+            return results[:size], results[size:]
+
+        try:
+            end, rows = checkpointed_scan(step, start, (stacked, np.arange(layers, dtype=np.int32)), layers, mode=mode)
+        except (_UnequalTypesError, LoweringError, OpError):  # a static value that differs between layers
+            pass
+        else:
+            return [*end, *rows]
+    rows = []
+    for number in range(layers):
+        results = layer(carry, [v[number] for v in stacked], number)
+        carry = results[:size]
+        rows.append(list(map(as_traced, results[size:])))
+    return [*carry, *map(jnp.stack, zip(*rows, strict=True))]
+
+
+def _varying(start: list[Any], others: Sequence[Any]) -> list[Any]:
+    """Return the initial carry, varying along the mesh axes of all values."""
+    axes = frozenset[str]().union(*(axes_of(v) for v in [*start, *others] if isinstance(v, jax.Array)))
+    return [varying_along(v, axes) for v in start]

@@ -38,15 +38,10 @@ def merge_branches(
 
     Args:
       index: an int32 scalar.
-      branches: functions that return their results.
-      names: their names in messages.
       refuse: makes the error for where one value of `RankVariants` is needed, given the problem.
       tracker: makes symbols of data-dependent sizes.
       factors: those of `RankVariants` whose variants the branches are. Then results that differ in shape become
         `RankVariants` again, and so do numbers that are static in each branch, so that they stay static.
-
-    Raises:
-      OpError: results differ in dtype between branches, or in shape but not in rank, and there is no ``tracker``.
     """
     mark = 0 if tracker is None else tracker.mark
     traced = [_trace_branch(branch) for branch in branches]
@@ -191,17 +186,9 @@ def _rule(
     *,
     is_variant: bool,
 ) -> _Rule:
-    """Return the rule for a result.
-
-    Args:
-      position: of the result, for messages.
-      column: for each branch its spec, its value if that is a symbol, or None if the branch does not have it.
-      static: for each branch its value if that is static or `UNDEFINED`, else None.
-      names: those of the branches.
-      tracker: the data-dependent sizes.
-      mark: its mark from before the branches.
-      is_variant: whether the branches are the variants of `RankVariants`.
-    """
+    """Return the rule for a result."""
+    # column: for each branch its spec, its value if that is a symbol, or None if the branch does not have it.
+    # static: for each branch its value if that is static or `UNDEFINED`, else None.
     # An undefined result is never read: a result that is static in the other branches stays so.
     defined = [v for v in static if v is not UNDEFINED]
     if defined and all(v is not None for v in defined) and all(same_static(defined[0], v) for v in defined[1:]):

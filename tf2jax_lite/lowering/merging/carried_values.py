@@ -54,11 +54,7 @@ def is_pytree_handle(value: Any) -> bool:
 
 
 def as_traced(value: Any) -> Any:
-    """Return data for JAX control flow: canonical, strongly typed arrays.
-
-    Raises:
-      OpError: it is a tensor list whose elements differ in shape.
-    """
+    """Return data for JAX control flow: canonical, strongly typed arrays."""
     if isinstance(value, TensorList):
         value = value.packed()
     if is_pytree_handle(value):
@@ -75,9 +71,6 @@ def as_carried(value: Any) -> Any:
     """Return data for an initial carry: `as_traced` except static integers.
 
     They may be the indices that the loop reads and writes.
-
-    Raises:
-      OpError: it is a tensor list whose elements differ in shape.
     """
     if isinstance(value, TensorList):
         value = value.packed()

@@ -61,11 +61,7 @@ class RankVariants:
         return self.values[number]
 
     def resolved(self) -> Any:
-        """Return the value that is taken.
-
-        Raises:
-          LoweringError: the values' shapes differ.
-        """
+        """Return the value that is taken."""
         arrays = [jnp.asarray(as_array(v)) for v in self.values]
         if len({v.shape for v in arrays}) > 1:
             raise self.refusal
@@ -88,7 +84,6 @@ class RankLayout:
     Attributes:
       specs: for each branch a `jax.ShapeDtypeStruct`, or `SizeVariants` if it creates data-dependent sizes.
       static: for each branch its value if that is static, else None.
-      mark: the `DynamicShapes.mark` from before the branches.
       problem: the error message where one value is needed.
     """
 
@@ -132,9 +127,6 @@ def expand_variants(inputs: Sequence[Any]) -> tuple[RankVariants, list[list[Any]
 
     Returns:
       A `RankVariants` without values, and the inputs for each tag; None if no input is a tagged union.
-
-    Raises:
-      LoweringError: there are too many.
     """
     variants = [v for v in inputs if isinstance(v, RankVariants)]
     if not variants:

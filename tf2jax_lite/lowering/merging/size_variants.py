@@ -36,8 +36,6 @@ class SizeVariants:
     """A result whose sizes differ between branches.
 
     Attributes:
-      shape: the shape that all are padded to.
-      dtype: the dtype.
       sizes: for each axis along which branches differ, the size in each branch.
     """
 
@@ -69,13 +67,7 @@ class SizeVariants:
 
     @classmethod
     def of_branch(cls, spec: jax.ShapeDtypeStruct, tracker: DynamicShapes | None, mark: int) -> SizeVariants | None:
-        """Return a branch's result with dynamic sizes; None without such sizes.
-
-        Args:
-          spec: the spec of the result.
-          tracker: the data-dependent sizes.
-          mark: the `DynamicShapes.mark` from before the branch.
-        """
+        """Return a branch's result with dynamic sizes; None without such sizes."""
         if tracker is None:
             return None
         shape, sizes = list(spec.shape), {}
@@ -97,9 +89,6 @@ class SizeVariants:
         """Return the taken branch's result, given the values from `pack`.
 
         Args:
-          results: those values, and following ones.
-          index: the branch that was taken.
-          tracker: the data-dependent sizes.
           mark: the `DynamicShapes.mark` from before the branches; their own sizes have no meaning outside.
         """
         value, which = next(results), name_of(index)
@@ -114,14 +103,7 @@ class SizeVariants:
 
 
 def in_branch(value: Any, tracker: DynamicShapes, index: Any, branch: int) -> Any:
-    """Return a value in a branch, with sizes of that index as the branch's.
-
-    Args:
-      value: a value from outside the branch.
-      tracker: the data-dependent sizes.
-      index: the index that picks the branch.
-      branch: the branch.
-    """
+    """Return a value in a branch, with sizes of that index as the branch's."""
     if not tracker.branch_sizes or not isinstance(value, jax.Array):
         return value
     which = name_of(index)

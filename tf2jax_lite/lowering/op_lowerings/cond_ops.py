@@ -1,4 +1,4 @@
-"""If and Case: a branch picked while tracing, or lax.cond and lax.switch."""
+"""Calls; If and Case: a branch picked while tracing, or lax.cond and lax.switch."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import static
 from tf2jax_lite.values.tensor_list import TensorList
-
-__all__: list[str] = []
 
 
 def _host_if(ctx: Context, cond: Any, input: list[Any], *, then_branch: Any, else_branch: Any) -> Any:
@@ -147,3 +145,27 @@ def written_variables(ctx: Context, function: ir.Function, args: Sequence[Any]) 
             raise OpError(f"function {function.name!r} assigns to argument {which}, which is not a variable")
         names.append(handle.name)
     return sorted(set(names))
+
+
+def _host_call(ctx: Context, args: list[Any], *, f: ir.FunctionRef) -> list[Any]:
+    program = ctx.trace.program
+    return run_partially(ctx.trace, program.plan(program.function(f.name)), args)
+
+
+@op("PartitionedCall", "StatefulPartitionedCall", fold=_host_call)
+def partitioned_call(ctx: Context, args: list[Any], *, f: ir.FunctionRef) -> list[Any]:
+    """Call ``f``. See tf.raw_ops.PartitionedCall."""
+    function = ctx.trace.program.function(f.name)
+    return ctx.trace.call(function, args, ctx.frame.enter(ctx.step))
+
+
+@op("_Undefined")
+def undefined(ctx: Context, *, dtype: Any = None) -> list[Any]:
+    """Return a placeholder for a result that only the other branch of an If has.
+
+    No live node reads it.
+
+    `passes.control_flow_v1` makes such nodes; where branches meet, zeros take the place
+    (lowering/merging/carried_values.py).
+    """
+    return [UNDEFINED]

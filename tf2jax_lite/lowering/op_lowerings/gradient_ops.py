@@ -13,8 +13,7 @@ from jax import lax
 
 from tf2jax_lite import ir
 from tf2jax_lite.autodiff.custom_gradient import Refusal, with_custom_gradient
-from tf2jax_lite.autodiff.refuse_forward_mode import reverse_only
-from tf2jax_lite.autodiff.refuse_reverse_mode import forward_only
+from tf2jax_lite.autodiff.one_mode import forward_only, reverse_only
 from tf2jax_lite.lowering.interpreter.diagnostics import NOT_LINEAR, describe
 from tf2jax_lite.lowering.interpreter.frame import Context, Frame
 from tf2jax_lite.lowering.interpreter.trace import Trace
@@ -22,8 +21,6 @@ from tf2jax_lite.lowering.merging.carried_values import as_traced, is_carried
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import static as values
-
-__all__: list[str] = []
 
 
 def _is_differentiable(value: Any) -> bool:
@@ -49,9 +46,6 @@ class _GradientCall:
     | captured symbol or static value | itself |
 
     Attributes:
-      output: results of the node.
-      differentiated: indices of the results that the primitive has.
-      captured: the captured values.
       own: for each captured value the index of the result of the node that it is, or -1.
     """
 
@@ -105,14 +99,9 @@ def custom_gradient(
     No other value gets a gradient.
 
     Args:
-      ctx: the lowering.
-      output: results of the node whose gradient is replaced.
-      input: its inputs.
       captured: further arguments of the gradient function, after the gradients of the results.
-      gradient: the gradient function.
       positions: for each of its results the index of the input that it is the gradient with respect to.
       own: for each captured value the index of the result of this node that it is, or -1.
-
     See tf.custom_gradient and tf.Graph.gradient_override_map. A second derivative goes through the gradient function,
     what it captures, and this node's own gradient again, as in TensorFlow.
     """
@@ -161,13 +150,7 @@ def no_further_gradient(ctx: Context, input: list[Any], *, order: int) -> list[A
     """Return ``input``; derivatives of it, in either mode, raise an error.
 
     Args:
-      ctx: the lowering.
       input: results of a node with a custom gradient, in the gradient function of a gradient function, ``order`` deep.
-      order: the order of derivatives of custom gradients inside custom gradients that are converted.
-
-    Raises:
-      ReverseModeError: a derivative of a higher order is taken in reverse mode.
-      ForwardModeError: one is taken in forward mode.
     """
     message = (
         f"{describe(ctx.step, ctx.frame)}: a derivative of order {order + 1} is taken through custom gradients inside "
@@ -184,11 +167,7 @@ def recompute(ctx: Context, input: list[Any], *, f: ir.FunctionRef, stopped: Seq
     """Call ``f`` under jax.checkpoint, with the same random numbers in both passes.
 
     Args:
-      ctx: the lowering.
-      input: arguments of ``f``.
-      f: the function.
       stopped: arguments that get no gradient.
-
     See tf.recompute_grad. ``f`` is cut out of the function that calls it, so nodes keep their keys.
     """
     trace, frame = ctx.trace, ctx.frame
@@ -262,13 +241,7 @@ def _as_gradient(ctx: Context, position: int, gradient: Any, value: Any) -> Any:
 
 @op("SymbolicGradient")
 def symbolic_gradient(ctx: Context, input: list[Any], *, f: ir.FunctionRef) -> list[Any]:
-    """Return gradients with respect to ``f``'s arguments. See SymbolicGradient.
-
-    Args:
-      ctx: the lowering.
-      input: the arguments, and the gradients of the results.
-      f: the function.
-    """
+    """Return gradients with respect to ``f``'s arguments. See SymbolicGradient."""
     trace, frame = ctx.trace, ctx.frame.enter(ctx.step)
     function = trace.program.function(f.name)
     count = len(function.args)

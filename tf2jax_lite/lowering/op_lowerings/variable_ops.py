@@ -13,8 +13,6 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import LOCAL, VariableHandle, static_value
 from tf2jax_lite.values.tensor_list import TensorList
 
-__all__: list[str] = []
-
 
 @op("VarHandleOp")
 def var_handle(ctx: Context, *, dtype: Any = None, shape: Any = None, allowed_devices: Any = ()) -> VariableHandle:

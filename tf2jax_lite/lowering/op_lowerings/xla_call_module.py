@@ -18,8 +18,6 @@ from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError, Unsup
 from tf2jax_lite.values import static
 from tf2jax_lite.values.symbolic_float import is_float_dim
 
-__all__: list[str] = []
-
 # Version 1 holds MHLO; 10 is what TensorFlow 2.21 and jax 0.10 write.
 _OLDEST, _NEWEST = 2, 10
 # A module for any of these runs where JAX says "gpu".

@@ -2,8 +2,7 @@
 
 `program.Program` is the entry: the checked graph with its plans. Read `plan` first, which makes one, then `rewrites`:
 the ordered list of plan rewrites, each ``run(plan) -> Plan``: `transpose_sinking`, `dilated_conv`, and `materialize`, a
-hint to XLA's CPU backend, with `post_dominators` for its analysis of uses. `evaluated_ops` and `compiled_ops` make
-implementations of ops that TensorFlow evaluates or compiles; `keywords` makes their signatures.
+hint to XLA's CPU backend. `compiled_ops` makes implementations of ops that TensorFlow evaluates or compiles.
 
 Imports neither `interpreter` nor `loops`.
 """

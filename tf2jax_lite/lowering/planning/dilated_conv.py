@@ -9,8 +9,7 @@ all but the last step are deferred, and the last one tells whether they fit.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +22,7 @@ from tf2jax_lite.ops.nn.conv import ConvAttrs, convolve, convolve_depthwise, lay
 from tf2jax_lite.support.patterns import match, op
 from tf2jax_lite.values import static
 
-from .plan import Apply, Plan, Step
+from .plan import Apply, Plan, Step, Steps
 
 
 def _dense(input: Any, filter: Any, **attrs: Any) -> Any:
@@ -61,7 +60,7 @@ def run(plan: Plan) -> Plan:
     """Override steps that may be one dilated convolution together."""
     if not any(step.op.fn is space_to_batch.batch_to_space_nd for step in plan.steps):
         return plan
-    steps = _Steps(plan)
+    steps = Steps(plan)
     changed: dict[int, dict[str, Any]] = {}
     for last in range(len(plan.steps)):
         found = next(filter(None, (match(pattern, last, steps) for pattern in _PATTERNS)), None)
@@ -70,40 +69,6 @@ def run(plan: Plan) -> Plan:
             changed.update({index: {"override": _defer} for index in chain})
             changed[last] = {"override": _resolve}
     return plan.with_steps(changed)
-
-
-class _Steps:
-    """A plan as `match` reads a graph: operations are step indices, values are slots.
-
-    Steps whose result others read, or that are overridden, produce nothing here.
-    """
-
-    def __init__(self, plan: Plan):
-        self._steps = plan.steps
-        uses = Counter(slot for step in plan.steps for slot in step.inputs)
-        uses.update(plan.outputs)
-        self._made_by = {
-            slot: i
-            for i, step in enumerate(plan.steps)
-            for slot in step.outputs
-            if step.override is None and uses[step.outputs[0]] == 1
-        }
-
-    def producer(self, value: int, through: Collection[Any] = ()) -> int | None:
-        """See `tf2jax_lite.support.patterns.Graph`."""
-        return self._made_by.get(value)
-
-    def kind(self, operation: int) -> Any:
-        """Return the function of a step's op."""
-        return self._steps[operation].op.fn
-
-    def operands(self, operation: int) -> Sequence[int]:
-        """Return a step's input slots."""
-        return self._steps[operation].inputs
-
-    def number(self, value: int) -> int | None:
-        """Return None: constants are values of slots."""
-        return None
 
 
 def _defer(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[Any]:
@@ -226,11 +191,9 @@ def _padding(
     strides: Sequence[int],
     inner: Sequence[int],
 ) -> list[tuple[int, int]] | None:
-    """Return the dilated convolution's padding, negative for crops, or None.
-
-    Blocks convolve the elements of each residue modulo the dilation separately, as a dilated convolution does, with as
-    many results. Each result that is cropped is one element less of padding.
-    """
+    """Return the dilated convolution's padding, negative for crops, or None."""
+    # Blocks convolve the elements of each residue modulo the dilation separately, as a dilated convolution does, with
+    # as many results. Each result that is cropped is one element less of padding.
     sizes = [_divided(d.size + d.before + d.after, d.dilation) for d in (dims[i] for i in axes)]
     if any(n is None for n in sizes):
         return None

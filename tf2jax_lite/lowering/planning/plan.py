@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,12 +51,7 @@ class Step(NamedTuple):  # a frozen dataclass takes six times as long to make
     """One node made ready to run.
 
     Attributes:
-      node: the node.
-      op: its implementation.
-      inputs: the slots of its inputs.
-      outputs: the slots of its results.
       static: for each input group whether it must be static.
-      kwargs: its attributes as keywords.
       functions: attributes that name functions, to be made callables.
       dtypes: the recorded dtypes of its results; None for variants and resources.
       rereads_operands: whether it reads its operands from memory, many times each.
@@ -97,10 +93,7 @@ class Plan:
     """A function's steps.
 
     Attributes:
-      function: the function.
-      steps: its steps, in order.
       size: the number of slots. Slots 0 to n-1 hold the n arguments.
-      outputs: the slots of its results.
       summary: the uses of its arguments and the cost of its results, for its callers; None if unknown.
     """
 
@@ -116,6 +109,41 @@ class Plan:
             return self
         steps = [s._replace(**changed[i]) if i in changed else s for i, s in enumerate(self.steps)]
         return dataclasses.replace(self, steps=tuple(steps))
+
+
+class Steps:
+    """A plan as `match` reads a graph: operations are step indices, values are slots.
+
+    Steps whose result others read, or that are overridden, produce nothing here.
+    """
+
+    def __init__(self, plan: Plan):
+        self._steps = plan.steps
+        uses = Counter(slot for step in plan.steps for slot in step.inputs)
+        uses.update(plan.outputs)
+        self._made_by = {
+            slot: i
+            for i, step in enumerate(plan.steps)
+            for slot in step.outputs
+            if step.override is None and uses[step.outputs[0]] == 1
+        }
+
+    def producer(self, value: int, through: Collection[Any] = ()) -> int | None:
+        """See `tf2jax_lite.support.patterns.Graph`."""
+        return self._made_by.get(value)
+
+    def kind(self, operation: int) -> Any:
+        """Return the function of a step's op; None for one that has no hash."""
+        fn = self._steps[operation].op.fn
+        return fn if isinstance(fn, Hashable) else None
+
+    def operands(self, operation: int) -> Sequence[int]:
+        """Return a step's input slots."""
+        return self._steps[operation].inputs
+
+    def number(self, value: int) -> int | None:
+        """Return None: constants are values of slots."""
+        return None
 
 
 def stable_id(name: str) -> int:
@@ -159,18 +187,9 @@ def make_plan(
     """Prepare nodes of a function.
 
     Args:
-      function: the function.
-      nodes: the nodes to run, in order.
-      config: the options captured at conversion.
       ops: implementations by name; they must include every op.
-      outputs: the results to compute; those of the function by default.
       rereads_operands: whether a node reads its operands from memory, many times each.
       callee: the summary of the function that a node calls, if it is nothing but a call.
-
-    Raises:
-      UnsupportedAttributeError: a node carries an attribute that its op does not handle, or attributes that exclude
-        each other.
-      InvalidModelError: a node or a result is used where it is not computed.
     """
     first = {arg.name: i for i, arg in enumerate(function.args)}  # the slot of each node's output 0
     size = len(first)
@@ -251,11 +270,7 @@ def _releases(slots: Sequence[Sequence[int]], results: Sequence[int], size: int)
 
 
 def node_kwargs(node: ir.Node, entry: registry.Op, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return keywords for attributes: plain values, references to functions.
-
-    Raises:
-      UnsupportedAttributeError: an attribute is not handled, or one that the op needs is missing.
-    """
+    """Return keywords for attributes: plain values, references to functions."""
     kwargs: dict[str, Any] = {}
     functions: dict[str, Any] = {}
     known = entry.attrs

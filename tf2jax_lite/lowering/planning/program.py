@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
-from tf2jax_lite.ir.op_kinds import CALLS
 from tf2jax_lite.ir.providers import NodeCompiler, NodeEvaluator
+from tf2jax_lite.ir.traversal import CALLS
 from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
@@ -24,8 +24,7 @@ from tf2jax_lite.support.gc_pause import paused
 from tf2jax_lite.support.op_traits import rationale
 
 from . import rewrites
-from .compiled_ops import fallback_ops
-from .evaluated_ops import evaluated_ops
+from .compiled_ops import evaluated_ops, fallback_ops
 from .materialize import CalleeSummary
 from .plan import Plan, make_plan
 from .rewrites import rewrite
@@ -35,8 +34,6 @@ class Program:
     """The functions of a graph, checked, and planned once each.
 
     Args:
-      graph: the graph.
-      config: the options in force at conversion.
       compiler: compiles nodes without an implementation; without one they raise an error.
       evaluator: evaluates nodes without an implementation whose inputs are all static at conversion; without one they
         raise an error.
@@ -44,18 +41,11 @@ class Program:
     Attributes:
       random_nodes: names of the nodes that draw random numbers.
       fallback_nodes: names of the nodes that are compiled, as ``function/node`` outside the main function.
-      evaluator: see above.
-      evaluated: the ops whose nodes it evaluates.
       scan_optimizations: names of the optimizations of scans that the options choose.
       reads_late: whether a variable may be read after an assignment to it.
       compares_sizes: whether a node may compare sizes; see `dynamic_sizes`.
       has_dynamic_sizes: whether a size may depend on data.
       narrowing: names of the nodes that were reported to narrow constants of 64 bits; see `int64_narrowing`.
-
-    Raises:
-      UnsupportedOpsError: the graph uses ops without an implementation; all are listed, inner functions included.
-      UnsupportedAttributeError: a node carries an attribute that its op does not handle.
-      InvalidModelError: a function that is called is not in the library, or functions call each other in a circle.
     """
 
     @paused()
@@ -116,11 +106,7 @@ class Program:
         return may_have_dynamic_sizes(self.graph, self._ops)
 
     def function(self, name: str) -> ir.Function:
-        """Return a library function.
-
-        Raises:
-          InvalidModelError: there is none of that name.
-        """
+        """Return a library function."""
         try:
             return self.graph.functions[name]
         except KeyError:

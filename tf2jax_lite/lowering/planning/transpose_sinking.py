@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -19,9 +18,10 @@ import numpy as np
 from tf2jax_lite.ops.arrays import permute
 from tf2jax_lite.ops.nn.softmax import AXIS_IMPLS
 from tf2jax_lite.ops.registry import Op
+from tf2jax_lite.support.patterns import match, op
 from tf2jax_lite.values import static
 
-from .plan import Apply, Plan, Step
+from .plan import Apply, Plan, Step, Steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,30 +32,21 @@ class _DeferredTranspose:
     axes: tuple[int, ...]
 
 
+_TRANSPOSED = op(permute.transpose, op(AXIS_IMPLS, op(permute.transpose, name="first"), name="middle"), name="last")
+
+
 def run(plan: Plan) -> Plan:
     """Override transpositions around an op that can work along any axis, and that op."""
     if all(_axis_impl(op) is None for op in {id(step.op): step.op for step in plan.steps}.values()):
         return plan
-    uses = Counter(slot for step in plan.steps for slot in step.inputs)
-    uses.update(plan.outputs)
-    made_by = {slot: i for i, step in enumerate(plan.steps) for slot in step.outputs}
+    steps = Steps(plan)
     changed: dict[int, dict[str, Any]] = {}
-    for last, step in enumerate(plan.steps):
-        middle = made_by.get(step.inputs[0]) if _is_transpose(step) else None
-        if middle is None or _axis_impl(plan.steps[middle].op) is None:
-            continue
-        first = made_by.get(plan.steps[middle].inputs[0])
-        if first is None or not _is_transpose(plan.steps[first]):
-            continue
-        results = [plan.steps[i].outputs[0] for i in (first, middle)]
-        if first not in changed and all(uses[slot] == 1 for slot in results):  # it may end another such three
-            changed[first], changed[middle] = {"override": _defer}, {"override": _along}
-            changed[last] = {"override": _combine}
+    for last in range(len(plan.steps)):
+        found = match(_TRANSPOSED, last, steps)
+        if found is not None and found.operations["first"] not in changed:  # it may end another such three
+            overrides = {"first": _defer, "middle": _along, "last": _combine}
+            changed.update({index: {"override": overrides[name]} for name, index in found.operations.items()})
     return plan.with_steps(changed)
-
-
-def _is_transpose(step: Step) -> bool:
-    return step.op.fn is permute.transpose
 
 
 def _permutation(perm: Any, rank: int) -> tuple[int, ...] | None:

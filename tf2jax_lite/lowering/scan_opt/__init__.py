@@ -90,15 +90,8 @@ def scan(
 
     Args:
       step: the body as ``lax.scan`` takes it, from (carry, x) to (carry, None).
-      start: the initial carry, a pytree.
       xs: a pytree of arrays with an entry for each iteration along the first axis. Loops are optimized only if all are
         NumPy arrays: static.
-      trips: the number of iterations.
-      names: the optimizations to apply.
-      loop: runs the loop.
-
-    Returns:
-      The last carry.
     """
     body = trace_body(step, start, xs, trips, lambda body: run_loop(body, loop)) if trips > 1 else None
     if body is None:

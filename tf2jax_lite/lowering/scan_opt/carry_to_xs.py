@@ -91,10 +91,8 @@ def _invariant_values(eqns: Sequence[Any], constants: Mapping[Any, Any], wanted:
 
 
 def _with_marks(values: Any, marks: Any) -> Any:
-    """Return values with lists of equal elements marked; see ``marks``.
-
-    It has the element as the buffer of such a list.
-    """
+    """Return values with lists of equal elements marked; see ``marks``."""
+    # It has the element as the buffer of such a list.
 
     def is_list(value: Any) -> bool:
         return isinstance(value, TensorList)

@@ -17,12 +17,7 @@ from tf2jax_lite.loops.body import variables
 
 
 def invariant_variables(eqns: Sequence[Any], constants: Iterable[Any]) -> set[Any]:
-    """Return the variables with the same value in all iterations.
-
-    Args:
-      eqns: equations of the body, in order.
-      constants: variables that are known to be invariant.
-    """
+    """Return the variables with the same value in all iterations."""
     found, varying_sizes = set(constants), set[str]()
     for eqn in eqns:
         is_invariant = found.issuperset(variables(eqn.invars)) and is_batchable(eqn)

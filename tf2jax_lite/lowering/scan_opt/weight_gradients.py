@@ -36,7 +36,6 @@ class _Matmul(NamedTuple):
     """A matmul of an iteration's value and loop-invariant weights.
 
     Attributes:
-      eqn: the equation.
       side: the position of the weights among its operands.
     """
 
@@ -83,7 +82,6 @@ class _Differentiated:
     """A loop with a derivative rule of its own.
 
     Attributes:
-      loop: runs the loop of a body.
       matmuls: those of the body whose weight gradients are batched.
     """
 
@@ -117,10 +115,8 @@ class _Differentiated:
     def _jvp(
         self, body: Body, inputs: Sequence[Any], primals: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
-        """Return results and tangents, given the values and tangents of the body's inputs.
-
-        `SymbolicZero` tangents stay out, as zeros would meet derivatives that are not finite.
-        """
+        """Return results and tangents, given the values and tangents of the body's inputs."""
+        # `SymbolicZero` tangents stay out, as zeros would meet derivatives that are not finite.
         is_moving = [type(t) is not SymbolicZero and t.dtype != jax.dtypes.float0 for t in tangents]
         moving = {v for v, m in zip(inputs, is_moving, strict=True) if m}
         tangent_of = dict(zip(inputs, tangents, strict=True))
@@ -175,10 +171,8 @@ def _with_tangent_of_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def _with_contraction_last(matmul: _Matmul, weights: Any) -> tuple[dict[str, Any], Any]:
-    """Return a matmul's parameters, and weights with contracted axes last.
-
-    With few rows, the matmul that the gradient comes back by is faster with them: it contracts the first dimensions.
-    """
+    """Return a matmul's parameters, and weights with contracted axes last."""
+    # With few rows, the matmul that the gradient comes back by is faster with them: it contracts the first dimensions.
     contract, batch = matmul.eqn.params["dimension_numbers"]
     own = contract[matmul.side]
     kept = [d for d in range(weights.ndim) if d not in own]
@@ -216,18 +210,8 @@ def _iteration(
     transposed: Sequence[tuple[dict[str, Any], Any]],
     addends: Sequence[Any],
 ) -> tuple[list[Any], list[Any]]:
-    """Run an iteration with weights that have no tangents in the matmuls.
-
-    Args:
-      body: the loop's body.
-      args: values of its inputs.
-      matmuls: those whose weights have no tangents.
-      transposed: see `_with_contraction_last`.
-      addends: their tangents are added to those of the matmuls' results.
-
-    Returns:
-      Its results, and for each matmul the value that it multiplies the weights by.
-    """
+    """Run an iteration with weights that have no tangents in the matmuls."""
+    # Returns its results, and for each matmul the value that it multiplies the weights by.
     factors: list[Any] = []
     numbers = {id(m.eqn): n for n, m in enumerate(matmuls)}
 

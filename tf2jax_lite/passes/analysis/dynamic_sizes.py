@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.op_kinds import CALLS
+from tf2jax_lite.ir.traversal import CALLS
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
 
@@ -25,10 +25,6 @@ def may_compare_sizes(graph: ir.Graph, ops: Mapping[str, registry.Op]) -> bool:
     """Return whether a node may compare sizes.
 
     Such a node has a boolean result that NumPy can compute.
-
-    Args:
-      graph: the graph.
-      ops: implementations of ops.
     """
     return any(
         _BOOL in node.output_dtypes and (entry := ops.get(node.op)) is not None and entry.fold is not None
@@ -41,10 +37,6 @@ def may_have_dynamic_sizes(graph: ir.Graph, ops: Mapping[str, registry.Op]) -> b
 
     It may if a node sizes its result by a value that is not computed from shapes and constants alone. Branches and
     loops may always: their results may differ in size, and a loop's counter is traced.
-
-    Args:
-      graph: the graph.
-      ops: implementations of ops.
     """
     return _SizeAnalysis(graph, ops).may_be_dynamic()
 
@@ -77,10 +69,8 @@ class _SizeAnalysis(StaticValues):
 
 
 def _sizing(entry: registry.Op, node: ir.Node) -> Iterator[ir.TensorRef]:
-    """Yield the inputs whose values may determine the size of a result.
-
-    An op with a `Bound` counts all of them, one that may ask the tracker of dynamic shapes all but the first.
-    """
+    """Yield the inputs whose values may determine the size of a result."""
+    # An op with a `Bound` counts all of them, one that may ask the tracker of dynamic shapes all but the first.
     position = 0
     for index, group in enumerate(node.groups):
         count = 1 if group is None else group

@@ -24,7 +24,6 @@ class Effects:
     """The effects of one call of a function.
 
     Attributes:
-      writes: variables that it assigns.
       effect: whether it has another side effect, such as printing.
       needs_key: whether it draws random numbers.
       int64_state: variables that hold 64-bit state, such as that of a random generator (see `Op.wide`).
@@ -158,12 +157,7 @@ class Summaries:
 
 
 class _EffectBuilder:
-    """The effects of one function, accumulated over its nodes in execution order.
-
-    Args:
-      summaries: the effects of the functions that it calls.
-      function: the function.
-    """
+    """The effects of one function, accumulated over its nodes in execution order."""
 
     def __init__(self, summaries: Summaries, function: ir.Function):
         self._summaries = summaries
@@ -222,10 +216,8 @@ class _EffectBuilder:
         self._reads |= reads
 
     def _translated(self, targets: frozenset[Target], node: ir.Node, offset: int) -> set[Target]:
-        """Return a callee's variables as seen by the caller.
-
-        ``offset`` inputs come before the arguments.
-        """
+        """Return a callee's variables as seen by the caller."""
+        # ``offset`` inputs come before the arguments.
         found: set[Target] = set()
         for kind, which in targets:
             if kind != "arg":

@@ -49,11 +49,7 @@ _SIZES = frozenset({"Rank", "Shape", "Size"})
 
 
 class IntegerRanges:
-    """Ranges of the integers and booleans of one function.
-
-    Args:
-      nodes: the function's nodes by name.
-    """
+    """Ranges of the integers and booleans of one function."""
 
     def __init__(self, nodes: Mapping[str, ir.Node]):
         self._nodes = nodes

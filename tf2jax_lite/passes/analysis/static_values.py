@@ -11,10 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.op_kinds import CALLS, CASES, IFS, WHILES
+from tf2jax_lite.ir.traversal import CALLS, CASES, IFS, WHILES, skip
 from tf2jax_lite.ops import registry
-
-from .loop_invariants import loop_invariants
 
 _BRANCHES = IFS | CASES
 _HANDLES = frozenset({ir.RESOURCE, ir.VARIANT})
@@ -42,12 +40,7 @@ def runtime_dependent(
 
 
 class StaticValues:
-    """A greatest fixpoint: assume all values static, retract until nothing changes.
-
-    Args:
-      graph: the graph.
-      ops: implementations of ops.
-    """
+    """A greatest fixpoint: assume all values static, retract until nothing changes."""
 
     def __init__(self, graph: ir.Graph, ops: Mapping[str, registry.Op]):
         self._graph = graph
@@ -145,11 +138,9 @@ class StaticValues:
         return [all(r[i] for r in results if i < len(r)) for i in range(len(nothing))]
 
     def _of_loop(self, node: ir.Node, inputs: list[bool]) -> list[bool]:
-        """Return which variables of a loop are static in each iteration.
-
-        They are if the body returns them unchanged, or, in a loop with a static trip count, computes them from static
-        values, such as a counter.
-        """
+        """Return which variables of a loop are static in each iteration."""
+        # They are if the body returns them unchanged, or, in a loop with a static trip count, computes them from static
+        # values, such as a counter.
         refs = [node.attrs.get(name) for name in ("cond", "body")]
         cond, body = (self._graph.functions.get(r.name) if isinstance(r, ir.FunctionRef) else None for r in refs)
         if cond is None or body is None:
@@ -176,3 +167,13 @@ class StaticValues:
             else:
                 self._visit(function)
         return self._outputs.get(name, [True] * len(function.outputs))
+
+
+def loop_invariants(body: ir.Function) -> set[int]:
+    """Return the positions of the arguments that a loop's body returns unchanged.
+
+    Identity nodes do not change a value.
+    """
+    nodes = {node.name: node for node in body.nodes}
+    pairs = enumerate(zip(body.args, body.outputs, strict=False))
+    return {index for index, (arg, ref) in pairs if skip(ref, nodes).node == arg.name}

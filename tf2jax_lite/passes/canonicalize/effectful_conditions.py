@@ -17,7 +17,7 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.ir import build
 from tf2jax_lite.ir.build import FunctionLibrary, redirected
-from tf2jax_lite.ir.op_kinds import WHILES
+from tf2jax_lite.ir.traversal import WHILES
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
 from tf2jax_lite.support.config import Config
@@ -92,10 +92,8 @@ def _call(
 
 
 def _dtype_of_result(function: ir.Function) -> ir.DType | None:
-    """Return the dtype of a function's only result.
-
-    It is None if there are several results, or if no node computes the result.
-    """
+    """Return the dtype of a function's only result."""
+    # It is None if there are several results, or if no node computes the result.
     if len(function.outputs) != 1:
         return None
     (ref,) = function.outputs

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.op_kinds import CALLS
+from tf2jax_lite.ir.traversal import CALLS
 from tf2jax_lite.support.errors import InvalidModelError
 
 Origin = tuple[str, str]
@@ -18,7 +18,6 @@ class Inlined:
     """A main function without calls, and the origin of each of its nodes.
 
     Attributes:
-      main: the function; nodes of a callee are called ``call/node``.
       origins: for each node, the function it comes from and its name there.
     """
 
@@ -31,9 +30,6 @@ def inline_calls(graph: ir.Graph) -> Inlined:
 
     Args:
       graph: a verified graph (see `tf2jax_lite.ir.verify`): its calls are not recursive.
-
-    Raises:
-      InvalidModelError: a function is missing, or is called with another number of arguments.
     """
     inliner = _Inliner(graph)
     main = graph.main

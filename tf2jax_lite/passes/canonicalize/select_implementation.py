@@ -52,10 +52,8 @@ def _calling(node: ir.Node, chosen: Callable[[str], str]) -> ir.Node:
 
 
 def _is_interchangeable(one: ir.Function, other: ir.Function) -> bool:
-    """Return whether two functions have equal signatures and roles in a gradient.
-
-    Signatures are argument dtypes and the number of results.
-    """
+    """Return whether two functions have equal signatures and roles in a gradient."""
+    # Signatures are argument dtypes and the number of results.
     return (
         [a.dtype for a in one.args] == [a.dtype for a in other.args]
         and len(one.outputs) == len(other.outputs)

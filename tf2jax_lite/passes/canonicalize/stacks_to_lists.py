@@ -23,11 +23,7 @@ from tf2jax_lite.support.errors import UnsupportedError
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Replace StackV2, StackPushV2, StackPopV2 and StackCloseV2 by TensorList ops.
-
-    Raises:
-      UnsupportedError: a function that pushes or pops gets one stack as two arguments.
-    """
+    """Replace StackV2, StackPushV2, StackPopV2 and StackCloseV2 by TensorList ops."""
     del config
     if "StackV2" not in graph.ops:
         return graph
@@ -237,10 +233,8 @@ class _Body:
     def _result(
         self, node: ir.Node, index: int, dtype: ir.DType, callees: Sequence[tuple[ir.FunctionRef, int]]
     ) -> ir.DType:
-        """Record the stack that a branch returns, and return the result's dtype.
-
-        The stack is an argument or a new one.
-        """
+        """Record the stack that a branch returns, and return the result's dtype."""
+        # The stack is an argument or a new one.
         if dtype is not ir.RESOURCE:
             return dtype
         for ref, offset in callees:

@@ -20,8 +20,7 @@ from tf2jax_lite.ir import build
 from tf2jax_lite.ir.build import FunctionLibrary, constant, redirected
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 
-from .bdd import ALWAYS, FALSE, TRUE
-from .node_conditions import Item, Liveness, find_liveness
+from .node_conditions import ALWAYS, FALSE, TRUE, Item, Liveness, find_liveness
 
 _Region = tuple[int, int]
 """The level and the predicate of an If."""
@@ -42,19 +41,10 @@ def function_of(
     """Return a function of ``nodes`` with If nodes in place of Switch and Merge.
 
     Args:
-      library: receives the functions of branches.
-      name: the function's name.
-      args: its arguments.
       nodes: its nodes, in topological order, without cycles.
-      outputs: its results.
-      role: the role of the results, for messages.
       control_outputs: names of nodes that must run although no node reads them; if there are none, all sinks.
-      attributes: a function whose other fields are kept.
       constant: of a loop's function, the arguments that are the same in all iterations. What the next iteration
         needs may be alive under a condition on these: the loop as a whole then runs under it.
-
-    Raises:
-      UnsupportedError: a result is alive in one branch only.
     """
     if any(node.op in ("Switch", "Merge") for node in nodes):
         live = find_liveness(name, nodes)
@@ -94,7 +84,6 @@ class _Context:
     """A function body under construction.
 
     Attributes:
-      nodes: its nodes.
       refs: the new tensor of each value that moved into a branch.
       names: for each item, the names of the nodes to wait for in order to wait for it.
       outside: names of items of outer bodies that must have run before.
@@ -141,19 +130,15 @@ class _Builder:
         return [own[name] for name in names if name in own]
 
     def _variable(self, item: Item) -> int:
-        """Return the predicate whose branches an item moves to.
-
-        A Merge moves with its inputs.
-        """
+        """Return the predicate whose branches an item moves to."""
+        # A Merge moves with its inputs.
         if item.is_merge:
             return min(self._conditions.first(c) for c in item.conditions if c != FALSE)
         return self._conditions.first(item.condition)
 
     def _regions(self, items: Sequence[Item], sources: Sequence[Sequence[int]]) -> list[_Region]:
-        """Return the level and predicate of each item.
-
-        Edges between regions increase (level, -predicate).
-        """
+        """Return the level and predicate of each item."""
+        # Edges between regions increase (level, -predicate).
         variables = [self._variable(item) for item in items]
         levels = [0] * len(items)
         latest = [-1] * len(items)

@@ -16,8 +16,6 @@ from tf2jax_lite.ir import build
 from tf2jax_lite.ir.traversal import constant_value
 from tf2jax_lite.support.errors import UnsupportedError
 
-from .bdd import FALSE, TRUE, Conditions
-
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Item:
@@ -28,7 +26,6 @@ class Item:
       inputs: data inputs, behind all Switches.
       conditions: the condition under which each input is alive; at most one input of a Merge is alive at a time.
       control: names of the items that must have run before.
-      condition: the condition under which the node runs.
       tests: predicates of the Switches between the node and its inputs.
     """
 
@@ -58,18 +55,12 @@ class Liveness:
     """The conditions of a function's nodes.
 
     Args:
-      function: the function's name, for messages.
       nodes: its nodes, in topological order, without cycles.
-      assumed: values of predicates that are known.
       order: the variable order of the diagrams; by default the order in which Switches test the predicates.
 
     Attributes:
       items: the nodes to run, in order, without Switches and nodes that are always dead.
-      conditions: the diagrams.
       predicates: the predicate of each variable of the diagrams.
-
-    Raises:
-      UnsupportedError: two inputs of a Merge can be alive at the same time.
     """
 
     def __init__(
@@ -241,10 +232,8 @@ class Liveness:
         return ((outcomes[1], outcomes[0]) if negated else outcomes), tests
 
     def _tests_merge(self, node: ir.Node) -> tuple[int, int] | None:
-        """Return both outcomes of a test of a Merge's value_index.
-
-        Second-order gradients of branches contain such tests.
-        """
+        """Return both outcomes of a test of a Merge's value_index."""
+        # Second-order gradients of branches contain such tests.
         if node.op != "Equal":
             return None
         for one, other in (node.inputs, node.inputs[::-1]):
@@ -260,3 +249,88 @@ class Liveness:
     def _number(self, ref: ir.TensorRef) -> np.ndarray | None:
         value = constant_value(self.resolve(ref), self._nodes, through=())
         return value if value is not None and value.shape == () and value.dtype.kind in "bi" else None
+
+
+FALSE, TRUE = 0, 1
+"""The conditions of values that are always dead, and of values that are always alive."""
+
+ALWAYS = 1 << 60
+"""The variable of the constant conditions; it comes after every other variable."""
+
+
+class Conditions:
+    """A set of diagrams over variables 0, 1, 2 and so on, tested in this order.
+
+    A condition is an int.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: list[tuple[int, int, int]] = [(ALWAYS, FALSE, FALSE), (ALWAYS, TRUE, TRUE)]
+        self._ids: dict[tuple[int, int, int], int] = {}
+        self._memo: dict[tuple[bool, int, int], int] = {}
+        self._support: dict[int, frozenset[int]] = {FALSE: frozenset(), TRUE: frozenset()}
+
+    def variable(self, index: int) -> int:
+        """Return the condition that variable ``index`` is true."""
+        return self._node(index, FALSE, TRUE)
+
+    def negated_variable(self, index: int) -> int:
+        """Return the condition that variable ``index`` is false."""
+        return self._node(index, TRUE, FALSE)
+
+    def first(self, condition: int) -> int:
+        """Return the first variable that a condition tests, or `ALWAYS`."""
+        return self._nodes[condition][0]
+
+    def support(self, condition: int) -> frozenset[int]:
+        """Return all variables that a condition tests."""
+        found = self._support.get(condition)
+        if found is None:
+            variable, low, high = self._nodes[condition]
+            found = self._support[condition] = self.support(low) | self.support(high) | {variable}
+        return found
+
+    def given(self, condition: int, index: int, value: bool) -> int:
+        """Return a condition given that variable ``index`` has ``value``.
+
+        The condition must not test variables before ``index``.
+        """
+        variable, low, high = self._nodes[condition]
+        return condition if variable != index else (high if value else low)
+
+    def both(self, a: int, b: int) -> int:
+        """Return the condition that ``a`` and ``b`` hold."""
+        if a in (b, FALSE) or b == TRUE:
+            return a
+        if a == TRUE or b == FALSE:
+            return b
+        return self._combined(True, a, b)
+
+    def either(self, a: int, b: int) -> int:
+        """Return the condition that ``a`` or ``b`` holds."""
+        if a in (b, TRUE) or b == FALSE:
+            return a
+        if a == FALSE or b == TRUE:
+            return b
+        return self._combined(False, a, b)
+
+    def _combined(self, conjunction: bool, a: int, b: int) -> int:
+        key = (conjunction, min(a, b), max(a, b))
+        found = self._memo.get(key)
+        if found is None:
+            variable = min(self.first(a), self.first(b))
+            join = self.both if conjunction else self.either
+            low = join(self.given(a, variable, False), self.given(b, variable, False))
+            high = join(self.given(a, variable, True), self.given(b, variable, True))
+            found = self._memo[key] = self._node(variable, low, high)
+        return found
+
+    def _node(self, variable: int, low: int, high: int) -> int:
+        if low == high:
+            return low
+        key = (variable, low, high)
+        found = self._ids.get(key)
+        if found is None:
+            found = self._ids[key] = len(self._nodes)
+            self._nodes.append(key)
+        return found

@@ -58,10 +58,8 @@ def _function(function: ir.Function) -> ir.Function:
 
 
 def _key(node: ir.Node) -> Any:
-    """Return a key that is equal for nodes of equal value.
-
-    It is None for a node with an effect or a random key.
-    """
+    """Return a key that is equal for nodes of equal value."""
+    # It is None for a node with an effect or a random key.
     op = lookup(node.op)
     if op is None or not op.plain or op.needs_context or node.stateful or node.control or node.functions:
         return None

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tf2jax_lite import ir
 from tf2jax_lite.ir import build
 from tf2jax_lite.ir.liveness import live_nodes
-from tf2jax_lite.ir.op_kinds import CALLS, CASES, IFS, WHILES
+from tf2jax_lite.ir.traversal import CALLS, CASES, IFS, WHILES
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
 from tf2jax_lite.support.config import Config
@@ -39,7 +39,6 @@ def run(graph: ir.Graph, config: Config) -> ir.Graph:
 
     Args:
       graph: a verified graph without control flow v1.
-      config: unused.
     """
     del config
     if not graph.main.callers:
@@ -61,10 +60,8 @@ def _all(function: ir.Function) -> frozenset[int]:
 
 
 def _is_whole(function: ir.Function, results: frozenset[int]) -> bool:
-    """Return whether a function stays unchanged, as most do.
-
-    All of its results are live, and it calls no functions.
-    """
+    """Return whether a function stays unchanged, as most do."""
+    # All of its results are live, and it calls no functions.
     return not function.callers and len(results) == len(function.outputs)
 
 
@@ -143,14 +140,7 @@ class _Liveness:
 
 
 class _LiveValues:
-    """The live values of one function, for the results that are live so far.
-
-    Attributes:
-      function: the function.
-      results: indices of its live results.
-      effects: names of the nodes that have an effect.
-      uses: the use of each node whose functions are analyzed.
-    """
+    """The live values of one function, for the results that are live so far."""
 
     def __init__(self, liveness: _Liveness, function: ir.Function):
         self.function = function
@@ -200,10 +190,8 @@ class _LiveValues:
             stack += node.inputs if use is None else [node.inputs[i] for i in use.inputs]
 
     def _reached(self, name: str) -> tuple[ir.TensorRef, ...]:
-        """Return all inputs of a node; none for a node with functions.
-
-        The live inputs of such a node are found later.
-        """
+        """Return all inputs of a node; none for a node with functions."""
+        # The live inputs of such a node are found later.
         found = self._nodes.get(name)
         if found is None:  # an argument
             return ()

@@ -98,7 +98,6 @@ class _Consumers:
     """The users of the tensors of a function.
 
     Args:
-      function: the function.
       late: names of nodes that are to move right before their first user.
     """
 

@@ -4,8 +4,8 @@ Entry: `core.Run.call`, which evaluates a function of a module.
 
 Read in this order:
   core: lazy values, the registry of rules, the evaluation of regions.
-  elementwise, shapes, indexing, reductions, sort, dot_conv_fft, linalg, batch_norm, prng, chlo: rules by kind.
-  control_flow, regions, collectives, custom_calls: rules for calls, branches, loops, and JAX's custom calls.
+  elementwise, shapes, indexing, reductions, sort, dot_conv_fft, linalg, prng: rules by kind.
+  control_flow, custom_calls: rules for calls, branches, loops, and JAX's custom calls.
 
 Must not import `raising`.
 """

@@ -134,7 +134,6 @@ def rule(*names: str, fold: Rule | None = None, exact: bool = False, lazy: bool 
     """Register the decorated ``fn(ctx, *operands)`` as the rule of ops.
 
     Args:
-      *names: op names.
       fold: ``fold(ctx, *operands)``, constant folding in numpy for static integers, bools and dimensions.
       exact: whether ``fold`` is exact for floating operands, too, as data movement is.
       lazy: whether the function accepts `LazyBroadcast` values and splats.
@@ -177,11 +176,7 @@ class OpContext:
         return lambda *args: [materialize(v) for v in self.run.region(region, args, self.env)]
 
     def static(self, value: Any, name: str) -> np.ndarray:
-        """Return a value that has to be static.
-
-        Raises:
-          OpError: it is traced.
-        """
+        """Return a value that has to be static."""
         found = (
             value
             if is_static(value)
@@ -200,7 +195,6 @@ class Run:
     ``shifts`` is set within functions that are invariant to a subtracted maximum.
 
     Args:
-      module: the module.
       functions: callables that custom calls may refer to by number.
       infer_relu: call jax.nn.relu in place of a function of that name, and do not differentiate the maximum that
         jax.nn.softmax and similar functions subtract.
@@ -214,11 +208,7 @@ class Run:
         self._depth = 0
 
     def function(self, name: str) -> Function:
-        """Return a function of the module.
-
-        Raises:
-          OpError: there is none of that name.
-        """
+        """Return a function of the module."""
         try:
             return self.module.functions[name]
         except KeyError:
@@ -343,10 +333,8 @@ def _base_name(function: Function) -> str:
 
 
 def _divided(function: Function, args: Sequence[Any]) -> Any:
-    """Divide symbolic dimensions, whose signs are not always known.
-
-    The division of jax.numpy needs the signs.
-    """
+    """Divide symbolic dimensions, whose signs are not always known."""
+    # The division of jax.numpy needs the signs.
     if len(args) < 2 or len(function.result_types) != 1 or not all(map(is_static, args[-2:])):
         return None
     a, b = args[-2:]

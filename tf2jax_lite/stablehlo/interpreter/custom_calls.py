@@ -18,8 +18,6 @@ from .prng import random_bits
 from .reductions import windowed
 from .shapes import dims_of
 
-__all__: list[str] = []
-
 _TARGETS: dict[str, Callable[..., Any]] = {}
 
 

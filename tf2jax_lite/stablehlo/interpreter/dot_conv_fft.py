@@ -120,7 +120,6 @@ def convolution(lhs: Any, rhs: Any, attrs: Mapping[str, Any], preferred: Any) ->
 
     Args:
       lhs: the array, of any rank from 2 on.
-      rhs: the filter, of the same rank.
       attrs: the attributes of a ``stablehlo.convolution``; missing ones have defaults.
       preferred: the dtype of the result; None for that of the operands.
     """

@@ -10,10 +10,8 @@ from jax import lax
 from tf2jax_lite.support.errors import UnsupportedError
 
 from .core import OpContext, is_splat, is_static, materialize, rule, scalar_of
-from .regions import single_op
+from .reductions import single_op
 from .shapes import dims_of
-
-__all__: list[str] = []
 
 
 def _starts(starts: tuple[Any, ...]) -> list[Any]:

@@ -10,10 +10,9 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.xla.computations import xla_select_and_scatter
-from tf2jax_lite.stablehlo.parsing.module import Region
+from tf2jax_lite.stablehlo.parsing.module import Op, Region
 
 from .core import Iota, OpContext, is_splat, is_static, materialize, rule, scalar_of
-from .regions import expression, single_op
 
 _MONOIDS = {
     "add": lax.add,
@@ -137,10 +136,7 @@ def windowed(region: Region, fn: Any, inputs: Any, inits: Any, window: tuple[Any
     """Reduce over windows.
 
     Args:
-      region: the computation.
       fn: the same as a Python function that returns a list.
-      inputs: the arrays.
-      inits: the initial value of each reduction.
       window: sizes, strides, padding, dilations of the array, dilations of the window.
     """
     if len(inputs) == 1:
@@ -221,3 +217,95 @@ def _select_and_scatter(ctx: OpContext, operand: Any, source: Any, init: Any) ->
     _, pull = jax.vjp(pool, operand)
     (result,) = pull(source)
     return result if _is_identity(init, "add") else lax.add(result, init)
+
+
+def single_op(region: Region) -> str:
+    """Return the op of a region of two scalars, or "".
+
+    It is "first" or "second" for an argument. Ops that mind the order of their operands count only if they take the two
+    arguments in order.
+    """
+    if len(region.returns) != 1 or len(region.args) != 2:
+        return ""
+    result = region.returns[0]
+    if not region.ops:
+        return {region.args[0]: "first", region.args[1]: "second"}.get(result, "")
+    if len(region.ops) != 1:
+        return ""
+    (op,) = region.ops
+    if op.results != (result,):
+        return ""
+    name = op.name.removeprefix("stablehlo.")
+    if op.operands == region.args or (op.operands == region.args[::-1] and name in _COMMUTATIVE):
+        return name if name != "compare" else str(op.attrs["comparison_direction"])
+    return ""
+
+
+_COMMUTATIVE = {"add", "multiply", "maximum", "minimum", "and", "or", "xor"}
+
+
+def expression(region: Region, value: int, constants: Any = None) -> Any:
+    """Return a region's value as ("arg", i), ("constant", x), or (op, detail, ...)."""
+    made: dict[int, Op] = {v: op for op in region.ops for v in op.results}
+    args = {v: i for i, v in enumerate(region.args)}
+
+    def build(number: int, depth: int) -> Any:
+        if number in args:
+            return ("arg", args[number])
+        op = made.get(number)
+        if op is None:
+            return ("outer", number) if constants is None else ("constant", _plain(constants(number)))
+        if depth > 40:
+            return ("deep",)
+        name = op.name.removeprefix("stablehlo.")
+        if name == "constant":
+            value = op.attrs["value"]
+            return ("constant", _plain(value.reshape(-1)[0].item()) if value.size else None)
+        detail = str(op.attrs.get("comparison_direction", ""))
+        return (name, detail, *(build(v, depth + 1) for v in op.operands))
+
+    return build(value, 0)
+
+
+def _plain(value: Any) -> Any:
+    return "nan" if value != value else value  # so that it compares equal
+
+
+def _along(ctx: OpContext, x: Any, *vectors: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """Return the reduced axes, and feature vectors in the rank of ``x``."""
+    axis = int(ctx.attr("feature_index"))
+    shape = [1] * x.ndim
+    shape[axis] = x.shape[axis]
+    return tuple(i for i in range(x.ndim) if i != axis), [jnp.reshape(v, shape) for v in vectors]
+
+
+def _epsilon(ctx: OpContext, x: Any) -> Any:
+    return jnp.asarray(ctx.attr("epsilon"), x.dtype)
+
+
+@rule("stablehlo.batch_norm_training")
+def _training(ctx: OpContext, x: Any, scale: Any, offset: Any) -> Any:
+    axes, (wide_scale, wide_offset) = _along(ctx, x, scale, offset)
+    mean = jnp.mean(x, axes, keepdims=True)
+    centred = x - mean
+    variance = jnp.mean(centred * centred, axes, keepdims=True)
+    out = centred * lax.rsqrt(variance + _epsilon(ctx, x)) * wide_scale + wide_offset
+    return out, mean.reshape(scale.shape), variance.reshape(scale.shape)
+
+
+@rule("stablehlo.batch_norm_inference")
+def _inference(ctx: OpContext, x: Any, scale: Any, offset: Any, mean: Any, variance: Any) -> Any:
+    _, (scale, offset, mean, variance) = _along(ctx, x, scale, offset, mean, variance)
+    return (x - mean) * lax.rsqrt(variance + _epsilon(ctx, x)) * scale + offset
+
+
+@rule("stablehlo.batch_norm_grad")
+def _gradient(ctx: OpContext, x: Any, scale: Any, mean: Any, variance: Any, grad: Any) -> Any:
+    axes, (wide_scale, mean, variance) = _along(ctx, x, scale, mean, variance)
+    rate = lax.rsqrt(variance + _epsilon(ctx, x))
+    normal = (x - mean) * rate
+    by_scale = jnp.sum(grad * normal, axes, keepdims=True)
+    by_offset = jnp.sum(grad, axes, keepdims=True)
+    count = jnp.asarray(x.size // scale.size, x.dtype)
+    by_x = wide_scale * rate * (grad - (by_offset + normal * by_scale) / count)
+    return by_x, by_scale.reshape(scale.shape), by_offset.reshape(scale.shape)

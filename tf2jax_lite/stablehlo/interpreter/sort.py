@@ -11,9 +11,7 @@ from jax import lax
 
 from .core import OpContext, rule
 from .elementwise import order_key
-from .regions import expression
-
-__all__: list[str] = []
+from .reductions import expression
 
 
 @rule("stablehlo.sort")

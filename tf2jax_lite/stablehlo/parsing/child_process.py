@@ -229,10 +229,8 @@ def _limit_memory(size):
 
 
 def _refined(ir, stablehlo, module, shapes):
-    """Return a module for arguments of known shapes, without dynamic shapes.
-
-    As in JAX, another function ``main`` converts them and calls the present one.
-    """
+    """Return a module for arguments of known shapes, without dynamic shapes."""
+    # As in JAX, another function ``main`` converts them and calls the present one.
     from jaxlib.mlir.dialects import func
 
     refine = importlib.import_module("jaxlib._jax").mlir.refine_polymorphic_shapes

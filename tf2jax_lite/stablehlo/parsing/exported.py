@@ -30,11 +30,7 @@ def read_exported(content: bytes) -> jax.export.Exported:
 
     So is that of its derivatives. Call it by `checked_call`. See `check_payload`.
 
-    Args:
-      content: as ``jax.export.Exported.serialize`` gives it.
-
     Raises:
-      InvalidModelError: it is damaged, or no such thing.
       UnsupportedError, LimitError: see `check_payload`.
     """
     try:
@@ -65,10 +61,8 @@ def _levels(content: bytes, trusts: bool) -> tuple[jax.export.Exported, ...]:
 
 
 def _check_container(content: bytes) -> None:
-    """Raise an error for what JAX itself cannot read safely.
-
-    Its parser multiplies sizes out (``b^99999999``), and reading a damaged sharding ends the process.
-    """
+    """Raise an error for what JAX itself cannot read safely."""
+    # Its parser multiplies sizes out (``b^99999999``), and reading a damaged sharding ends the process.
     for order, (sizes, is_sharded) in enumerate(serialized_levels(content, _MAX_PARTS)):
         if order > _MAX_ORDERS:
             raise InvalidModelError(f"it has derivatives of more than {_MAX_ORDERS} orders")
@@ -124,7 +118,6 @@ def checked_call(exported: jax.export.Exported) -> Callable[..., Any]:
     function and its derivatives.
 
     Raises:
-      InputError: from the result: a size of an argument is symbolic, so that they cannot be checked.
       InvalidModelError, LimitError, ShapeMismatchError: from the result: see `check_payload`.
     """
     payloads = [check_payload(level.mlir_module_serialized) for level in _orders(exported)]

@@ -27,7 +27,7 @@ import numpy as np
 from tf2jax_lite.support.call_graph import check_size
 from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import InvalidModelError, ShapeMismatchError, UnsupportedError
-from tf2jax_lite.support.limits import check_bytes, is_trusted
+from tf2jax_lite.support.limits import check_result, is_trusted
 
 _SCRIPT = Path(__file__).with_name("child_process.py")
 _SECONDS_TO_START = 120.0
@@ -218,18 +218,10 @@ def check_payload(payload: bytes | str, shapes: Sequence[Sequence[int]] | None =
     ``config.trusted`` names "StableHLO".
 
     Args:
-      payload: the module.
       shapes: of all arrays of a call, to look at its custom calls with the sizes that these have then.
 
     Returns:
       Facts of the module; None if nothing was looked at.
-
-    Raises:
-      InvalidModelError: as said.
-      UnsupportedError: it makes a call that is not listed.
-      LimitError: a tensor of it takes more than ``config.max_result_bytes``; XLA ends the process where sizes overflow.
-        Or it has more operations than ``config.max_nodes`` when calls are expanded.
-      ShapeMismatchError: its sizes are not known, or do not fit, for arrays of these shapes.
     """
     if is_trusted("StableHLO"):
         return None
@@ -250,7 +242,7 @@ def check_payload(payload: bytes | str, shapes: Sequence[Sequence[int]] | None =
         )
     if answer["main"] is None:
         raise InvalidModelError("the StableHLO module has no function 'main', which is the one that is called.")
-    check_bytes((answer["bytes"],), 1, "a tensor of the StableHLO payload", option="max_result_bytes")
+    check_result((answer["bytes"],), 1, "a tensor of the StableHLO payload")
     functions = answer["functions"]
     check_size(
         {name: callees for name, (_, callees) in functions.items()},

@@ -101,13 +101,8 @@ def read(payload: bytes | str, *, own: bool = False, names: bool = True) -> Modu
     jax.export and XlaCallModule hold portable artifacts.
 
     Args:
-      payload: the module.
       own: whether this process wrote it; one from elsewhere is read in another process first (`isolation`).
       names: whether functions that jax writes out under their own names are put together by those (`patterns`).
-
-    Raises:
-      InvalidModelError: the payload is damaged, or no StableHLO.
-      UnsupportedError: it holds types that have no counterpart in JAX.
     """
     stablehlo, chlo, sdy = map(mlir_dialect, ("stablehlo", "chlo", "sdy"))
     if not payload:

@@ -46,12 +46,7 @@ class Op:
 
     Attributes:
       name: with its dialect, such as ``stablehlo.add``.
-      operands: numbers of the values that it reads.
-      results: numbers of the values that it makes.
-      types: types of the results.
-      operand_types: types of the operands.
       attrs: attributes as Python and numpy values.
-      regions: nested computations.
       where: the name that the program's author would know it by, or "".
       used: for each result whether anything reads it.
       release: values that nothing reads after this op.

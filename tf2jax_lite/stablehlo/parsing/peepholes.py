@@ -3,119 +3,149 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tf2jax_lite.support.patterns import Match, Pattern, match
+from tf2jax_lite.support.patterns import op as pattern
+
 from .module import Op, TensorType
+
+
+class Values:
+    """The ops of a region, as `tf2jax_lite.support.patterns.match` reads a graph.
+
+    Args:
+      made: the ops by the values that they define.
+    """
+
+    def __init__(self, made: Mapping[int, Op]):
+        self.made = made
+
+    def producer(self, value: int, through: Collection[str] = ()) -> Op | None:
+        """Return a value's op, behind forwarding ops; None for an argument."""
+        op = self.made.get(value)
+        while op is not None and op.name in through:
+            op = self.made.get(op.operands[0])
+        return op
+
+    def kind(self, operation: Op) -> str:
+        """Return an op's name."""
+        return operation.name
+
+    def operands(self, operation: Op) -> Sequence[int]:
+        """Return an op's operands."""
+        return operation.operands
+
+    def number(self, value: int) -> Any:
+        """Return the scalar that a constant repeats."""
+        op = self.producer(value, _BROADCASTS)
+        if op is None or op.name != "stablehlo.constant":
+            return None
+        constant = op.attrs["value"]
+        return constant.reshape(-1)[0] if constant.size == 1 or not any(constant.strides) else None
+
+
+_BROADCASTS = ("stablehlo.broadcast_in_dim", "stablehlo.dynamic_broadcast_in_dim")
+_SAME_ELEMENTS = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
+
+Rule = tuple[Pattern, Callable[[Op, Match, Values], Op | None]]
+"""A pattern and its replacement: returns the op that computes the same as the pattern's last one, or None."""
+
+
+def by_kind(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
+    """Return rules by the names of the ops at which they apply."""
+    found: dict[str, list[Rule]] = {}
+    for rule in rules:
+        for kind in rule[0].kinds:
+            found.setdefault(kind, []).append(rule)
+    return found
+
+
+def replaced(rules: Mapping[str, Iterable[Rule]], op: Op, values: Values) -> Op:
+    """Return the replacement of the first rule that applies to an op, or the op."""
+    for wanted, replacement in rules.get(op.name, ()):
+        found = match(wanted, op, values)
+        made = None if found is None else replacement(op, found, values)
+        if made is not None:
+            return made
+    return op
 
 
 def restore(ops: Sequence[Op], outer: Mapping[int, Op], returns: Sequence[int], *, names: bool) -> list[Op]:
     """Return a region's ops with peephole rewrites.
 
     `finish` drops ops that become dead.
-
-    Args:
-      ops: the region's ops.
-      outer: the ops around it, by the values that they make.
-      returns: the results of the region.
-      names: whether the names of ops are those that jax gives.
     """
-    ops = _named(ops, returns) if names else list(ops)
     made: dict[int, Op] = dict(outer)
+    values = Values(made)
     out = []
-    for op in ops:
-        found = op
-        if op.name == "stablehlo.divide":
-            found = _logistic(op, made) or op
-        elif op.name == "stablehlo.select":
-            found = _filled_gather(op, made) or op
+    for op in _named(ops, returns) if names else ops:
+        found = replaced(_RULES, op, values)
         made.update(dict.fromkeys(op.results, found))
         out.append(found)
     return out
 
 
-def repeated(number: int, made: Mapping[int, Op]) -> Any:
-    """Return the scalar that a constant repeats; ``made`` has ops by value."""
-    op = made.get(number)
-    while op is not None and op.name in ("stablehlo.broadcast_in_dim", "stablehlo.dynamic_broadcast_in_dim"):
-        op = made.get(op.operands[0])
-    if op is None or op.name != "stablehlo.constant":
-        return None
-    value = op.attrs["value"]
-    return value.reshape(-1)[0] if value.size == 1 or not any(value.strides) else None
+def _logistic(op: Op, found: Match, values: Values) -> Op:
+    """Return the logistic, whose derivative has no inf * 0."""
+    negate = found.operations["negate"]
+    return dataclasses.replace(
+        op, name="stablehlo.logistic", operands=negate.operands, operand_types=negate.operand_types
+    )
 
 
-# ---- logistic ----
-
-
-def _logistic(op: Op, made: Mapping[int, Op]) -> Op | None:
-    """Match 1 / (1 + exp(-x)), for the logistic derivative without inf * 0."""
-    one, below = op.operands
-    add = made.get(below)
-    if add is None or add.name != "stablehlo.add" or repeated(one, made) != 1:
-        return None
-    for first, second in (add.operands, add.operands[::-1]):
-        exp = made.get(second)
-        if exp is None or exp.name != "stablehlo.exponential" or repeated(first, made) != 1:
-            continue
-        negate = made.get(exp.operands[0])
-        if negate is not None and negate.name == "stablehlo.negate":
-            return dataclasses.replace(
-                op, name="stablehlo.logistic", operands=negate.operands, operand_types=negate.operand_types
-            )
-    return None
-
-
-# ---- gathers that fill ----
-
-
-def _filled_gather(op: Op, made: Mapping[int, Op]) -> Op | None:
-    """select(indices inside, gather, fill): a gather in JAX's mode "fill"."""
-    pred, chosen, other = op.operands
-    gather = made.get(chosen)
-    fill = repeated(other, made)
-    if gather is None or gather.name != "stablehlo.gather" or fill is None:
-        return None
-    mask = made.get(pred)
-    while mask is not None and mask.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
-        mask = made.get(mask.operands[0])
-    if mask is None or mask.name != "stablehlo.reduce":
-        return None
-    inside = made.get(mask.operands[0])
-    if inside is None or inside.name != "stablehlo.and":
-        return None
-    low, high = (made.get(v) for v in inside.operands)
-    if low is None or high is None or not (_compares(low, "GE") and _compares(high, "LE")):
-        return None
-    indices = gather.operands[1]
-    if low.operands[0] != indices or high.operands[0] != indices or repeated(low.operands[1], made) != 0:
-        return None
+def _filled_gather(op: Op, found: Match, values: Values) -> Op | None:
+    """Return a gather in JAX's mode "fill"."""
+    gather, fill = found.operations["gather"], values.number(found.values["fill"])
     numbers = gather.attrs["dimension_numbers"]
-    if numbers["index_vector_dim"] != len(gather.operand_types[1].shape) - 1:
+    if fill is None or numbers["index_vector_dim"] != len(gather.operand_types[1].shape) - 1:
         return None
     shape, sizes = gather.operand_types[0].shape, gather.attrs["slice_sizes"]
-    bounds = _vector(high.operands[1], made)
+    bounds = values.producer(found.values["bounds"], _SAME_ELEMENTS)
     expected = [None if shape[d] is None else shape[d] - sizes[d] for d in numbers["start_index_map"]]
-    if bounds is None or None in expected or list(np.broadcast_to(bounds, len(expected))) != expected:
+    if bounds is None or bounds.name != "stablehlo.constant" or None in expected:
+        return None
+    if list(np.broadcast_to(np.ravel(bounds.attrs["value"]), len(expected))) != expected:
         return None
     return dataclasses.replace(
         gather, results=op.results, types=op.types, attrs={**gather.attrs, "fill": fill}, where=op.where
     )
 
 
-def _compares(op: Op, direction: str) -> bool:
-    return op.name == "stablehlo.compare" and op.attrs["comparison_direction"] == direction
+def _compare(direction: str, *operands: Any) -> Pattern:
+    return pattern("stablehlo.compare", *operands, where=lambda op: op.attrs["comparison_direction"] == direction)
 
 
-def _vector(number: int, made: Mapping[int, Op]) -> np.ndarray | None:
-    op = made.get(number)
-    while op is not None and op.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
-        op = made.get(op.operands[0])
-    if op is None or op.name != "stablehlo.constant":
-        return None
-    return np.asarray(op.attrs["value"]).reshape(-1)
+_INSIDE = pattern("stablehlo.and", _compare("GE", "indices", 0), _compare("LE", "indices", "bounds"))
+_RULES = by_kind(
+    (
+        (
+            pattern(  # 1 / (1 + exp(-x))
+                "stablehlo.divide",
+                1,
+                pattern(
+                    "stablehlo.add",
+                    1,
+                    pattern("stablehlo.exponential", pattern("stablehlo.negate", name="negate")),
+                    commutes=True,
+                ),
+            ),
+            _logistic,
+        ),
+        (
+            pattern(  # select(indices inside, gather, fill)
+                "stablehlo.select",
+                pattern("stablehlo.reduce", _INSIDE, through=_SAME_ELEMENTS),
+                pattern("stablehlo.gather", ..., "indices", name="gather"),
+                "fill",
+            ),
+            _filled_gather,
+        ),
+    )
+)
 
 
 # ---- special functions ----
@@ -125,10 +155,8 @@ _SPECIAL = {"bessel_i1e", "digamma", "erf_inv", "lgamma"}
 
 
 def _named(ops: Sequence[Op], returns: Sequence[int]) -> list[Op]:
-    """Replace runs of ops by the special function that names them.
-
-    They take its arguments and make one result.
-    """
+    """Replace runs of ops by the special function that names them."""
+    # They take its arguments and make one result.
     groups: dict[str, list[int]] = {}
     for i, op in enumerate(ops):
         if op.name != "stablehlo.constant" and op.where.rpartition("/")[2] in _SPECIAL:

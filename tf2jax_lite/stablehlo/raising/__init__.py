@@ -6,9 +6,8 @@ GPU and TPU, special functions that series or polynomials approximate. Other exp
 Entry: `recognizer.parse`, which reads a module and raises it.
 
 Read in this order:
-  known_calls: the catalog of calls.
-  candidates: cheap search for calls that a region may hold.
-  recognizer, subgraph_match: lowers each candidate with the installed JAX, and compares op by op.
+  recognizer: the catalog of calls, and the cheap search for those that a region may hold; lowers each candidate with
+    the installed JAX, and compares op by op.
   compound_ops: powers, select chains, tiles and stacks, which need no comparison.
 
 Must not import `api` or anything above `stablehlo`.

@@ -14,15 +14,15 @@ from jax import lax
 from tf2jax_lite.stablehlo.interpreter.core import OpContext, is_splat, materialize, rule, scalar_of
 from tf2jax_lite.stablehlo.interpreter.elementwise import elementwise, folding
 from tf2jax_lite.stablehlo.parsing.module import Op, Region, TensorType, finish
-from tf2jax_lite.stablehlo.parsing.peepholes import repeated
+from tf2jax_lite.stablehlo.parsing.peepholes import Values, by_kind, replaced
+from tf2jax_lite.support.patterns import Match
+from tf2jax_lite.support.patterns import op as pattern
 
 
 def raise_compound_ops(region: Region, outer: MutableMapping[int, Op], effectful: Callable[[str], bool]) -> Region:
     """Return a region with compound ops raised, including those of inner regions.
 
     Args:
-      region: the region.
-      outer: the ops of enclosing regions, by the values that they define.
       effectful: whether a function, by name, has side effects.
     """
     compounds = _Compounds(ChainMap({}, outer))
@@ -56,43 +56,59 @@ class _Choice:
     values: tuple[int, ...]
 
 
+def _is_below(test: Op) -> bool:
+    return test.attrs["comparison_direction"] == "LT" and test.operand_types[0].dtype == np.int32
+
+
+_PRODUCT = pattern("stablehlo.multiply")
+_INVERSE = pattern("stablehlo.divide", 1, "power")
+_SEARCH = pattern("stablehlo.select", pattern("stablehlo.compare", "which", "bound", where=_is_below))
+_JOINED = pattern("stablehlo.concatenate")
+# [a, b] to [1, a, 1, b] to [m, a, n, b] to [m * a, n * b].
+_TILE = pattern(
+    "stablehlo.reshape",
+    pattern("stablehlo.broadcast_in_dim", pattern("stablehlo.reshape", name="expanded"), name="broadcast"),
+)
+
+
 class _Compounds:
     def __init__(self, made: ChainMap[int, Op]):
         self.made = made
+        self._values = Values(made)
+        self._rules = by_kind(
+            [
+                (_PRODUCT, self._power),
+                (_INVERSE, self._inverse),
+                (_SEARCH, self._choice),
+                (_TILE, _as_tile),
+                (_JOINED, _as_stack),
+            ]
+        )
         self.powers: dict[int, _Power] = {}
         self.choices: dict[int, _Choice] = {}
 
     def compound(self, op: Op) -> Op | None:
         """Return the compound op that computes the same, or None."""
-        if op.name == "stablehlo.multiply":
-            return self._power(op)
-        if op.name == "stablehlo.divide":
-            return self._inverse(op)
-        if op.name == "stablehlo.select":
-            return self._choice(op)
-        if op.name == "stablehlo.reshape":
-            return self._tile(op)
-        if op.name == "stablehlo.concatenate":
-            return self._stack(op)
-        return None
+        found = replaced(self._rules, op, self._values)
+        return None if found is op else found
 
     # ---- powers ----
 
-    def _power(self, op: Op) -> Op | None:
-        """Match repeated squaring, in the order of factors of lax.integer_pow."""
+    def _power(self, op: Op, found: Match, values: Values) -> Op | None:
+        """Return repeated squaring, in the order of factors of lax.integer_pow."""
         type_ = op.types[0]
         if not isinstance(type_, TensorType) or type_.dtype == np.bool_:
             return None
         low, high = sorted((self.powers.get(v, _Power(v, 1)) for v in op.operands), key=lambda p: p.exponent)
-        if low.base != high.base or high.exponent & (high.exponent - 1) or repeated(low.base, self.made) is not None:
+        if low.base != high.base or high.exponent & (high.exponent - 1) or values.number(low.base) is not None:
             return None
-        found = _Power(low.base, low.exponent + high.exponent)
-        self.powers[op.results[0]] = found
-        return self._as_power(op, found) if found.exponent > 2 else None
+        power = _Power(low.base, low.exponent + high.exponent)
+        self.powers[op.results[0]] = power
+        return self._as_power(op, power) if power.exponent > 2 else None
 
-    def _inverse(self, op: Op) -> Op | None:
-        below = self.powers.get(op.operands[1])
-        if below is None or repeated(op.operands[0], self.made) != 1 or not _is_inexact(op.types[0]):
+    def _inverse(self, op: Op, found: Match, values: Values) -> Op | None:
+        below = self.powers.get(found.values["power"])
+        if below is None or not _is_inexact(op.types[0]):
             return None
         return self._as_power(op, _Power(below.base, -below.exponent))
 
@@ -105,13 +121,10 @@ class _Compounds:
 
     # ---- select chains ----
 
-    def _choice(self, op: Op) -> Op | None:
-        """Match a binary search over comparisons, as select_n is lowered."""
-        test = self.made.get(op.operands[0])
-        if test is None or test.name != "stablehlo.compare" or test.attrs["comparison_direction"] != "LT":
-            return None
-        which, bound = test.operands[0], repeated(test.operands[1], self.made)
-        if bound is None or test.operand_types[0].dtype != np.int32:
+    def _choice(self, op: Op, found: Match, values: Values) -> Op | None:
+        """Return a binary search over comparisons, as select_n is lowered."""
+        which, bound = found.values["which"], values.number(found.values["bound"])
+        if bound is None:
             return None
         bound = int(bound)
         below, rest = (self._part(v, which) for v in op.operands[1:])
@@ -119,72 +132,56 @@ class _Compounds:
             below = _Choice(which, (), (op.operands[1],))
         if rest.bounds and rest.bounds[0] <= bound:
             rest = _Choice(which, (), (op.operands[2],))
-        found = _Choice(which, (*below.bounds, bound, *rest.bounds), (*below.values, *rest.values))
-        self.choices[op.results[0]] = found
-        if len(found.bounds) < 2 or found.bounds != tuple(range(1, len(found.bounds) + 1)):
+        choice = _Choice(which, (*below.bounds, bound, *rest.bounds), (*below.values, *rest.values))
+        self.choices[op.results[0]] = choice
+        if len(choice.bounds) < 2 or choice.bounds != tuple(range(1, len(choice.bounds) + 1)):
             return None
-        types = (test.operand_types[0], *op.operand_types[1:2] * len(found.values))
-        return dataclasses.replace(op, name="lax.select_n", operands=(which, *found.values), operand_types=types)
+        test = self.made[op.operands[0]]
+        types = (test.operand_types[0], *op.operand_types[1:2] * len(choice.values))
+        return dataclasses.replace(op, name="lax.select_n", operands=(which, *choice.values), operand_types=types)
 
     def _part(self, value: int, which: int) -> _Choice:
         found = self.choices.get(value)
         return found if found is not None and found.which == which else _Choice(which, (), (value,))
 
-    # ---- tiles ----
 
-    def _tile(self, op: Op) -> Op | None:
-        """Match [a, b] to [1, a, 1, b] to [m, a, n, b] to [m * a, n * b]."""
-        broadcast = self.made.get(op.operands[0])
-        if broadcast is None or broadcast.name != "stablehlo.broadcast_in_dim":
-            return None
-        expanded = self.made.get(broadcast.operands[0])
-        axes = tuple(broadcast.attrs["broadcast_dimensions"])
-        if (
-            expanded is None
-            or expanded.name != "stablehlo.reshape"
-            or axes != tuple(range(len(broadcast.types[0].shape)))
-        ):
-            return None
-        shape = expanded.operand_types[0].shape
-        repeats = broadcast.types[0].shape[::2]
-        expected = tuple(m * n for m, n in zip(repeats, shape, strict=False))
-        expanded_shape = tuple(d for n in shape for d in (1, n))
-        if expanded.types[0].shape != expanded_shape or op.types[0].shape != expected or len(repeats) != len(shape):
-            return None
-        if broadcast.types[0].shape[1::2] != shape:
-            return None
-        return dataclasses.replace(
-            op,
-            name="lax.tile",
-            operands=expanded.operands,
-            operand_types=expanded.operand_types,
-            attrs={"reps": repeats},
-        )
+def _as_tile(op: Op, found: Match, values: Values) -> Op | None:
+    expanded, broadcast = found.operations["expanded"], found.operations["broadcast"]
+    shape, sizes = expanded.operand_types[0].shape, broadcast.types[0].shape
+    repeats = sizes[::2]
+    if tuple(broadcast.attrs["broadcast_dimensions"]) != tuple(range(len(sizes))) or sizes[1::2] != shape:
+        return None
+    if len(repeats) != len(shape) or expanded.types[0].shape != tuple(d for n in shape for d in (1, n)):
+        return None
+    if op.types[0].shape != tuple(m * n for m, n in zip(repeats, shape, strict=True)):
+        return None
+    return dataclasses.replace(
+        op, name="lax.tile", operands=expanded.operands, operand_types=expanded.operand_types, attrs={"reps": repeats}
+    )
 
-    # ---- stacks ----
 
-    def _stack(self, op: Op) -> Op | None:
-        """Match arrays that are expanded by an axis and concatenated along it."""
-        axis, sources = op.attrs["dimension"], []
-        for value, type_ in zip(op.operands, op.operand_types, strict=True):
-            broadcast = self.made.get(value)
-            if broadcast is None or broadcast.name != "stablehlo.broadcast_in_dim" or type_.shape[axis] != 1:
-                return None
-            kept = tuple(i for i in range(len(type_.shape)) if i != axis)
-            inner = broadcast.operand_types[0].shape
-            if tuple(broadcast.attrs["broadcast_dimensions"]) != kept or inner != tuple(type_.shape[i] for i in kept):
-                return None
-            sources.append(broadcast)
-        # Integers joined to a vector are mostly sizes or indices: see `core.Vector`.
-        if len(sources) < 2 or (not sources[0].operand_types[0].shape and not _is_inexact(op.types[0])):
+def _as_stack(op: Op, found: Match, values: Values) -> Op | None:
+    """Return a stack for arrays that are expanded and concatenated along an axis."""
+    axis, sources = op.attrs["dimension"], []
+    for value, type_ in zip(op.operands, op.operand_types, strict=True):
+        broadcast = values.producer(value)
+        if broadcast is None or broadcast.name != "stablehlo.broadcast_in_dim" or type_.shape[axis] != 1:
             return None
-        return dataclasses.replace(
-            op,
-            name="lax.stack",
-            operands=tuple(w.operands[0] for w in sources),
-            operand_types=tuple(w.operand_types[0] for w in sources),
-            attrs={"axis": axis},
-        )
+        kept = tuple(i for i in range(len(type_.shape)) if i != axis)
+        inner = broadcast.operand_types[0].shape
+        if tuple(broadcast.attrs["broadcast_dimensions"]) != kept or inner != tuple(type_.shape[i] for i in kept):
+            return None
+        sources.append(broadcast)
+    # Integers joined to a vector are mostly sizes or indices: see `core.Vector`.
+    if len(sources) < 2 or (not sources[0].operand_types[0].shape and not _is_inexact(op.types[0])):
+        return None
+    return dataclasses.replace(
+        op,
+        name="lax.stack",
+        operands=tuple(w.operands[0] for w in sources),
+        operand_types=tuple(w.operand_types[0] for w in sources),
+        attrs={"axis": axis},
+    )
 
 
 def _is_inexact(type_: object) -> bool:

@@ -101,8 +101,16 @@ CASES = {
     "mean_kept": (lambda x: x - tf.reduce_mean(x, -1, keepdims=True), [X], "jnp.mean(x, axis=-1, keepdims=True)"),
     "sum": (lambda x: tf.reduce_sum(x, [0, 2]), [X], "jnp.sum(x, axis=(0, 2))"),
     "variance": (lambda x: tf.nn.moments(x, [1])[1], [X], "jnp.var(x, axis=1)"),
-    "layer_norm": (normalized, [X, VECTOR, draw(4)], "_layer_norm(x, gamma, beta, epsilon=0.001)"),
-    "batch_norm": (batch_normalized, [X, VECTOR, np.abs(draw(4)), draw(4), draw(4)], "_batch_norm("),
+    "layer_norm": (normalized, [X, VECTOR, draw(4)], "_normalize_rows(x, gamma, beta, epsilon=0.001)"),
+    "batch_norm": (batch_normalized, [X, VECTOR, np.abs(draw(4)), draw(4), draw(4)], "_normalize("),
+    "hard_silu": (lambda x: x * (tf.nn.relu6(x + 3.0) / 6.0), [SPECIAL[1:-1]], "jax.nn.hard_silu(x)"),
+    "hard_sigmoid": (lambda x: tf.nn.relu6(x + 3.0) * (1 / 6), [SPECIAL], "jax.nn.hard_sigmoid(x)"),
+    "index": (lambda x: x[:, 2] + x[:, -1], [X], "x[:, 2] + x[:, -1]"),
+    "depthwise": (
+        lambda x, kernel: tf.nn.depthwise_conv2d(x, kernel, [1, 2, 2, 1], "SAME"),
+        [IMAGES, draw(3, 3, 3, 2)],
+        "_depthwise_conv(x, kernel, strides=(2, 2))",
+    ),
     "standardized": (
         lambda x: standardized(x, [-1]),
         [X],
@@ -226,8 +234,8 @@ NEAR_MISSES = {
     "leaky_relu": (tf.nn.leaky_relu, [SPECIAL], "jax.nn.leaky_relu"),
     "gelu_of_another_constant": (lambda x: 0.5 * x * (1 + tf.math.erf(x * 0.7)), [X], "jax.nn.gelu"),
     "mean_by_another_count": (lambda x: tf.reduce_sum(x, 1) / 6.0, [X], "jnp.mean"),
-    "norm_along_another_axis": (lambda x, a, b: normalized(x, a, b, axis=1), [X, VECTOR, draw(4)], "_layer_norm"),
-    "norm_with_used_scale": (with_statistics, [X, VECTOR, draw(4)], "_layer_norm"),
+    "norm_along_another_axis": (lambda x, a, b: normalized(x, a, b, axis=1), [X, VECTOR, draw(4)], "_normalize_rows"),
+    "norm_with_used_scale": (with_statistics, [X, VECTOR, draw(4)], "_normalize_rows"),
     "scale_of_other_axes": (
         lambda x, gamma: tf.math.rsqrt(tf.nn.moments(x, [0, 1, 2])[1] + 1e-3) * gamma,
         [IMAGES, draw(3)],
@@ -261,8 +269,8 @@ def positions(x, axis):
 DIMS = jax.export.symbolic_shape("b, t")
 NORM = [dims("b", "t", 4), dims(4), dims(4)]
 SYMBOLIC = {
-    "norm": (lambda *a: references.layer_norm(*a, 1e-3), NORM, ["_layer_norm"]),
-    "norm_kept": (lambda *a: (references.layer_norm(*a, 1e-3), a[0].mean(-1)), NORM, ["_layer_norm", "jnp.mean"]),
+    "norm": (lambda *a: references.layer_norm(*a, 1e-3), NORM, ["_normalize_rows"]),
+    "norm_kept": (lambda *a: (references.layer_norm(*a, 1e-3), a[0].mean(-1)), NORM, ["_normalize_rows", "jnp.mean"]),
     "dense": (lambda x, k: (x.reshape(-1, 4) @ k).reshape(*x.shape[:2], 5), [dims("b", "t", 4), dims(4, 5)], ["@"]),
     "heads": (
         lambda x, k: (x.reshape(-1, 4) @ k.reshape(4, 6)).reshape(*x.shape[:2], 2, 3),
@@ -286,6 +294,11 @@ SYMBOLIC = {
     ),
     "triangle": (
         lambda x: jnp.where(positions(x, 0) >= positions(x, 1), x, 0),
+        [dims("t", "t")],
+        ["tri", "select_n"],
+    ),
+    "triangle_of_indices": (
+        lambda x: jnp.where(jnp.arange(x.shape[0])[:, None] >= jnp.arange(x.shape[0]), x, 0),
         [dims("t", "t")],
         ["tri", "select_n"],
     ),

@@ -41,6 +41,17 @@ def rewrite(blocks: Sequence[Block], without: Collection[str] = ()) -> None:
       blocks: whole functions.
       without: names of idioms that are left out.
     """
+    rules = rules_of(without)
+    for block in blocks:
+        rewrite_all(block, rules)
+
+
+def rules_of(without: Collection[str] = ()) -> dict[str, list[Rule]]:
+    """Return the rules of `IDIOMS` by primitive.
+
+    Args:
+      without: names of idioms that are left out.
+    """
     rules: dict[str, list[Rule]] = {}
     for idiom in IDIOMS:
         if idiom.name in without:
@@ -48,5 +59,4 @@ def rewrite(blocks: Sequence[Block], without: Collection[str] = ()) -> None:
         known: Mapping[str, Sequence[Rule]] = {name: list(found) for name, found in rules.items()}
         for primitive, rule in idiom.rules(known):
             rules.setdefault(primitive, []).append(rule)
-    for block in blocks:
-        rewrite_all(block, rules)
+    return rules

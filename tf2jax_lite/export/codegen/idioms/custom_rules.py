@@ -70,6 +70,18 @@ def standardize(graph: Graph, step: Equation, match: Match) -> Replacement:
     ]
 
 
+def normalize(graph: Graph, step: Equation, match: Match) -> Replacement:
+    """Write `helpers._normalize` with a mean without leading axes."""
+    x, mean, *others = match.arguments
+    steps, vector = [], graph.use(mean, "squeeze")
+    if vector is None:
+        axes = tuple(range(len(mean.aval.shape) - 1))
+        steps = [new("squeeze", {"dimensions": axes}, [mean], step, aval(mean.aval.shape[-1:], mean.aval.dtype))]
+        vector = steps[0]
+    given = [x, vector.outputs[0], *others]
+    return [*steps, call("_normalize", given, step, step.outputs, words=["epsilon"])]
+
+
 def _silu_tangent(x: Any, t: Any) -> Any:
     gate = jax.nn.sigmoid(x)
     return t * (gate * (1 + x * (1 - gate)))

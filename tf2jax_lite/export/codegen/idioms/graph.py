@@ -34,6 +34,11 @@ class Graph:
         """Return the earlier step that computes a value, None for arguments and constants."""
         return self._definitions.get(id(item))
 
+    def use(self, item: Item, name: str) -> Equation | None:
+        """Return an earlier step of a primitive that uses a value."""
+        users = self._users.get(id(item), {}).items()
+        return next((step for key, step in users if key in self._final and step.name == name), None)
+
     def is_used_once(self, item: Item) -> bool:
         """Return whether one step uses a value, and the block does not return it."""
         return id(item) not in self._results and len(self._users.get(id(item), ())) == 1

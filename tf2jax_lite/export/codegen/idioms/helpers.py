@@ -20,7 +20,16 @@ def _selu(x):
     return jnp.where(x < 0, low, 1.0507009873554805 * x)
 
 
-def _layer_norm(x, gamma, beta, epsilon):
+def _layer_norm(x, params, epsilon):
+    """Normalize the last axis to mean 0 and variance 1, then scale and shift."""
+    x = lax.optimization_barrier(x)  # else XLA repeats it for each use
+    centered = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
+    scale = lax.rsqrt(variance + epsilon) * params["gamma"]
+    return centered * scale + params["beta"]
+
+
+def _normalize_rows(x, gamma, beta, epsilon):
     """Normalize the last axis to mean 0 and variance 1, then scale and shift."""
     x = lax.optimization_barrier(x)  # else XLA repeats it for each use
     centered = x - jnp.mean(x, axis=-1, keepdims=True)
@@ -28,10 +37,32 @@ def _layer_norm(x, gamma, beta, epsilon):
     return centered * (lax.rsqrt(variance + epsilon) * gamma) + beta
 
 
-def _batch_norm(x, mean, variance, gamma, beta, epsilon):
+def _normalize(x, mean, variance, gamma, beta, epsilon):
     """Normalize the last axis by a mean and variance, then scale and shift."""
     scale = lax.rsqrt(variance + epsilon) * gamma
     return x * scale + (beta - mean * scale)
+
+
+def _moving_batch_norm(x, params, epsilon=0.001):
+    """Normalize the last axis by the layer's moving statistics."""
+    scale = lax.rsqrt(params["moving_variance"] + epsilon) * params.get("gamma", 1)
+    return x * scale + (params.get("beta", 0) - params["moving_mean"] * scale)
+
+
+def _batch_norm(x, params, train=False, epsilon=0.001, momentum=0.99):
+    """Normalize the last axis by moving statistics, or by the batch's if train.
+
+    Training updates the moving statistics in params, which the caller copies.
+    """
+    mean, variance = params["moving_mean"], params["moving_variance"]
+    if train:
+        axes = tuple(range(x.ndim - 1))
+        new = jnp.mean(x, axis=axes), jnp.var(x, axis=axes)
+        params["moving_mean"] = momentum * mean + (1 - momentum) * new[0]
+        params["moving_variance"] = momentum * variance + (1 - momentum) * new[1]
+        mean, variance = new
+    scale = lax.rsqrt(variance + epsilon) * params.get("gamma", 1)
+    return x * scale + (params.get("beta", 0) - mean * scale)
 
 
 def _take(x, indices, axis=0):
@@ -57,6 +88,13 @@ def _conv(x, kernel, strides=(1, 1), padding="SAME", dilation=(1, 1), groups=1):
     )
 
 
+def _depthwise_conv(x, kernel, strides=(1, 1), padding="SAME", dilation=(1, 1)):
+    """Convolve each channel of images by itself; kernels are [..., channels, n]."""
+    *window, channels, multiplier = kernel.shape
+    kernel = kernel.reshape(*window, 1, channels * multiplier)
+    return _conv(x, kernel, strides, padding, dilation, groups=channels)
+
+
 def _conv_transpose(x, kernel, strides, padding):
     """Convolve images with strides between inputs; kernels are [..., out, in]."""
     return lax.conv_general_dilated(
@@ -76,17 +114,21 @@ def _max_pool(x, window, strides, padding):
     )
 
 
-def _attention(query, key, value, scale, mask=None, lowest=-jnp.inf):
+def _attention(query, key, value, scale=None, mask=None, lowest=-jnp.inf):
     """Attend to a sequence; arrays are [batch, length, heads, size]."""
-    scores = jnp.einsum("bthd,bshd->bhts", query, key) * scale
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * scale
     if mask is not None:
         scores = jnp.where(mask, scores, lowest)
     weights = jax.nn.softmax(scores)
-    return jnp.einsum("bhts,bshd->bthd", weights, value)
+    return jnp.einsum("bhqk,bkhd->bqhd", weights, value)
 
 
-def _dropout(x, rate, key):
-    """Drop elements with a probability, and scale the others to the same mean."""
+def _dropout(x, rng, layer, rate=0.5):
+    """Drop elements, and scale the others to the same mean; without a key return x."""
+    if rng is None:
+        return x
+    key = jax.random.fold_in(rng, layer)
     keep = jax.random.bernoulli(key, 1 - rate, x.shape)
     return jnp.where(keep, x / (1 - rate), 0)
 

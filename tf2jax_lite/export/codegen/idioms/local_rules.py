@@ -133,7 +133,9 @@ def zero(graph: Graph, step: Equation) -> Replacement | None:
     """Drop the addition of 0 to numbers that are not negative."""
     for constant, other in (step.inputs, step.inputs[::-1]):
         number, maker = uniform_number(graph, constant), graph.definition(other)
-        if number is not None and number == 0 and maker is not None and maker.name == "philox_uniform":
+        while maker is not None and maker.name == "expand_dims":
+            maker = graph.definition(maker.inputs[0])
+        if number is not None and number == 0 and maker is not None and maker.name in ("iota", "philox_uniform"):
             return other if same(other.aval.shape, step.outputs[0].aval.shape) else None
     return None
 
@@ -211,8 +213,13 @@ def square(graph: Graph, step: Equation) -> Replacement | None:
 
 
 def triangle(graph: Graph, step: Equation) -> Replacement | None:
-    """Write a comparison of indices, computed as cumulative sums of ones, as ``tri``."""
+    """Write a comparison of indices, also as cumulative sums of ones, as ``tri``."""
     counts, shape = [graph.definition(v) for v in step.inputs], step.outputs[0].aval.shape
+    rows = counts[0]
+    if rows is not None and rows.name == "expand_dims" and rows.params["axes"] == (1,):
+        makers = [graph.definition(rows.inputs[0]), counts[1]]
+        if all(m is not None and m.name == "iota" and len(m.params["shape"]) == 1 for m in makers):
+            return [new("tri", {}, [], step, step.outputs)]
     for maker, axis in zip(counts, (len(shape) - 2, len(shape) - 1), strict=True):
         if maker is None or maker.name != "cumsum" or maker.params["reverse"] or maker.params["axis"] != axis:
             return None
@@ -270,6 +277,24 @@ def merge_reshapes(graph: Graph, step: Equation) -> Replacement | None:
     if step.name == "expand_dims" or not graph.is_used_once(step.inputs[0]):
         return None
     return [new("reshape", {"new_sizes": output.aval.shape, "dimensions": None}, [source], step, output)]
+
+
+def index(graph: Graph, step: Equation) -> Replacement | None:
+    """Index an axis of which a slice of size 1 is taken and dropped."""
+    maker, output = graph.definition(step.inputs[0]), step.outputs[0].aval.shape
+    if maker is None or maker.name != "slice" or not graph.is_used_once(step.inputs[0]):
+        return None
+    if any(stride != 1 for stride in maker.params["strides"] or ()):
+        return None
+    source, shape = maker.inputs[0].aval.shape, maker.outputs[0].aval.shape
+    starts = maker.params["start_indices"]
+    whole = [size is n or size == n for size, n in zip(shape, source, strict=True)]
+    axes = [i for i, size in enumerate(shape) if not whole[i] and isinstance(size, int) and size == 1]
+    if not axes or not same([size for i, size in enumerate(shape) if i not in axes], output):
+        return None
+    if not all(isinstance(starts[i], int) if i in axes else whole[i] for i in range(len(shape))):
+        return None
+    return [new("index", {"axes": tuple((i, starts[i]) for i in axes)}, maker.inputs, step, step.outputs)]
 
 
 def reverse_twice(graph: Graph, step: Equation) -> Replacement | None:

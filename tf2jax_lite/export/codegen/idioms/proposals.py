@@ -159,6 +159,12 @@ def channels(graph: Graph, step: Equation) -> Iterable[Proposal]:
     yield from _vectors(step, 4)
 
 
+def channels_of_images(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the arguments of `channels`, with a mean of as many axes as the output."""
+    for (x, mean, *others), words in channels(graph, step):
+        yield [x, aval((*[1] * (len(x.shape) - 1), *mean.shape), mean.dtype), *others], words
+
+
 def _vectors(step: Equation, count: int) -> Iterable[Proposal]:
     x = step.outputs[0].aval
     if len(x.shape) > 1:
@@ -182,6 +188,15 @@ def conv(graph: Graph, step: Equation) -> Iterable[Proposal]:
     padding = tuple(map(tuple, p["padding"]))
     for choice in ({}, {"padding": "VALID"}, {"padding": padding}):
         yield [x, kernel], words | choice | rest
+
+
+def depthwise(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose operands and keywords of a convolution of each channel by itself."""
+    maker = graph.definition(step.inputs[1])
+    kernel = maker.inputs[0].aval if maker is not None and maker.name == "reshape" else None
+    if kernel is not None and len(kernel.shape) == 4 and kernel.shape[2] == step.params["feature_group_count"]:
+        for (x, _), words in conv(graph, step):
+            yield [x, kernel], {word: value for word, value in words.items() if word != "groups"}
 
 
 def conv_transpose(graph: Graph, step: Equation) -> Iterable[Proposal]:

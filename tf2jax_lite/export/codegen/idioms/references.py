@@ -73,6 +73,11 @@ def relu6(x: Any) -> Any:
     return lax.clamp(jnp.zeros((), x.dtype), x, jnp.full((), 6, x.dtype))
 
 
+def hard_sigmoid(x: Any) -> Any:
+    """Compute the hard sigmoid as Keras does, by a product with 1 / 6."""
+    return jax.nn.relu6(x + 3.0) * (1 / 6)
+
+
 def elu(x: Any) -> Any:
     """Compute exp(x) - 1 of negative numbers."""
     return jnp.where(x < 0, jnp.expm1(jnp.where(x < 0, x, jnp.zeros((), x.dtype))), x)

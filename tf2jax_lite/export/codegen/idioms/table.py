@@ -49,6 +49,7 @@ class Idiom:
 
 _CUSTOM = ("custom_jvp_call", "custom_vjp_call")
 _SAME = "Its jaxpr is equal."
+_RELU6 = "jax.nn.relu6"
 
 _LOCAL = (
     Idiom(
@@ -89,6 +90,12 @@ _LOCAL = (
     ),
     Idiom(
         "reshapes", "A reshape of a reshape is one.", ("reshape", "squeeze", "expand_dims"), local_rules.merge_reshapes
+    ),
+    Idiom(
+        "index",
+        "A slice of size 1 whose axis is dropped is indexing.",
+        ("reshape", "squeeze"),
+        local_rules.index,
     ),
     Idiom("reverse", "Reversing an axis twice leaves it as it is.", ("rev",), local_rules.reverse_twice),
     Idiom(
@@ -207,6 +214,18 @@ _FUNCTIONS = (
     ),
     Candidate("jax.nn.relu", _SAME, jax.nn.relu, _CUSTOM, proposals.like_output()),
     Candidate("jax.nn.relu6", _SAME, jax.nn.relu6, _CUSTOM, proposals.like_output()),
+    Candidate("jax.nn.hard_sigmoid", _SAME, jax.nn.hard_sigmoid, ("div",), proposals.like_output(), needs=_RELU6),
+    Candidate(
+        "jax.nn.hard_sigmoid",
+        "A product with 1 / 6 is a quotient by 6 up to rounding.",
+        references.hard_sigmoid,
+        ("mul",),
+        proposals.like_output(),
+        needs=_RELU6,
+    ),
+    Candidate(
+        "jax.nn.hard_silu", _SAME, jax.nn.hard_silu, ("mul",), proposals.like_output(), needs="jax.nn.hard_sigmoid"
+    ),
     Candidate("jax.nn.softplus", _SAME, jax.nn.softplus, _CUSTOM, proposals.like_output()),
     Candidate(
         "jax.nn.softmax",
@@ -217,7 +236,7 @@ _FUNCTIONS = (
     ),
     Candidate("_selu", _SAME, helpers._selu, ("select_n",), proposals.like_output(), needs="expm1"),
     Candidate(
-        "_layer_norm",
+        "_normalize_rows",
         "As var; x s + (b - m s) is (x - m) s + b, whose derivatives XLA compiles faster.",
         references.layer_norm,
         ("add",),
@@ -225,7 +244,16 @@ _FUNCTIONS = (
         ("epsilon",),
         needs="rsqrt",
     ),
-    Candidate("_batch_norm", _SAME, helpers._batch_norm, ("add",), proposals.channels, ("epsilon",), needs="rsqrt"),
+    Candidate("_normalize", _SAME, helpers._normalize, ("add",), proposals.channels, ("epsilon",), needs="rsqrt"),
+    Candidate(
+        "_normalize",
+        "Leading axes of size 1 of the mean make no difference.",
+        helpers._normalize,
+        ("add",),
+        proposals.channels_of_images,
+        emit=custom_rules.normalize,
+        needs="rsqrt",
+    ),
     Candidate(
         "remainder",
         _SAME,
@@ -238,6 +266,14 @@ _FUNCTIONS = (
     Candidate("jnp.take_along_axis", _SAME, jnp.take_along_axis, ("gather",), proposals.taken_along),
     Candidate("jax.vmap(_take)", _SAME, jax.vmap(helpers._take), ("gather",), proposals.taken_of_each),
     Candidate("_take", _SAME, helpers._take, ("gather",), proposals.taken_or_zero),
+    Candidate(
+        "_depthwise_conv",
+        _SAME,
+        helpers._depthwise_conv,
+        ("conv_general_dilated",),
+        proposals.depthwise,
+        needs="reshape",
+    ),
     Candidate("_conv", _SAME, helpers._conv, ("conv_general_dilated",), proposals.conv),
     Candidate("_conv_transpose", _SAME, helpers._conv_transpose, ("conv_general_dilated",), proposals.conv_transpose),
     Candidate("_max_pool", _SAME, helpers._max_pool, ("reduce_window_max",), proposals.pool),

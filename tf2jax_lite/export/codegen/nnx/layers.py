@@ -18,7 +18,7 @@ from tf2jax_lite.export.codegen.templates import Hole, Part, Printed, Read, Ref,
 
 BASES = {"Linear": "nnx.Linear", "Einsum": "nnx.Einsum", "Conv": "nnx.Conv"}
 """Base classes of layers that compute the same as a layer of Flax; see `tests/export/codegen/nnx/test_layers.py`."""
-_HELPERS = {"_layer_norm(": "LayerNorm", "_batch_norm(": "BatchNorm", "_lstm_cell(": "LSTMCell"}
+_HELPERS = {"_normalize_rows(": "LayerNorm", "_normalize(": "BatchNorm", "_lstm_cell(": "LSTMCell"}
 
 
 class LayerCall(Call):

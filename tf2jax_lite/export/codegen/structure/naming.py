@@ -13,7 +13,7 @@ from ..names import identifier
 from ..templates import Def, For, Marks, Printed, Ref, Stmt, parts_of
 from .plans import role
 
-_OTHERS = ("x", "h")  # names for values whose own is taken
+_OTHERS = ("x",)  # names for values whose own is taken
 
 
 def flat(nodes: Sequence[Any]) -> list[Any]:

@@ -99,6 +99,7 @@ class Plan:
         return [*(slot.parameter for slot in self.slots), *args, *written]
 
 
+_FEW = 2  # statements of a function that is named for what it computes
 _NUMBERED = re.compile(r"(?:.*[_./-])?[A-Za-z]{2,}[_.-]?\d+(?:[_.-]+\d+)*[_.-]+(?=[A-Za-z]{2})")
 """The number of a layer, and all before it, of a name that goes on behind it."""
 
@@ -112,14 +113,57 @@ def role(scope: str) -> str:
     return identifier(_NUMBERED.sub("", name, count=1))
 
 
-def common_role(scopes: Sequence[str]) -> str:
-    """Return the common last words of scopes' roles, or the role of the first."""
+def common_role(scopes: Sequence[str], default: str = "") -> str:
+    """Return the last words that scopes' roles share, else a default or the first."""
     words = [role(scope).split("_") for scope in dict.fromkeys(scopes)]
     shared = 0
     while all(len(w) > shared and w[-1 - shared] == words[0][-1 - shared] for w in words):
         shared += 1
     name = "_".join(words[0][len(words[0]) - shared :]) if len(words) > 1 else ""
-    return name if re.match("[a-z]", name) else role(scopes[0])
+    if re.match("[a-z]", name):
+        return name
+    return default if default and len(set(map(role, scopes))) > 1 else role(scopes[0])
+
+
+_KINDS = {
+    "_batch_norm(": "normalized_layer",
+    "_conv_transpose(": "transposed_conv",
+    "_depthwise_conv(": "depthwise",
+    "_layer_norm(": "norm",
+    "_normalize_rows(": "norm",
+    "_normalize(": "norm",
+    "_conv(": "convolution",
+    "jnp.einsum(": "projection",
+    " @ ": "dense",
+    "jnp.take(": "embedding",
+}
+"""Name of a layer by the text of its first statement."""
+
+KIND_DOCS = {
+    "normalized_layer": "Normalize over the batch",
+    "transposed_conv": "Upsample by a transposed convolution",
+    "depthwise": "Convolve each channel by itself",
+    "norm": "Normalize the last axis",
+    "convolution": "Convolve",
+    "projection": "Project by a kernel of several axes",
+    "dense": "Apply a dense layer",
+    "embedding": "Look up embeddings",
+}
+"""Docstrings of such layers."""
+
+
+def kind(body: Body) -> str:
+    """Return what a function of few statements computes; "" for others."""
+    texts = [
+        "".join(p for p in s.parts if isinstance(p, str))
+        for i in body.items
+        if isinstance(i, Code)
+        for s in i.nodes
+        if isinstance(s, Stmt)
+    ]
+    if len(texts) < len(body.items) or len(texts) > _FEW:
+        return ""
+    return next((name for text, name in _KINDS.items() if text in texts[0]), "")
 
 
 def leaves(bodies: Sequence[Body], headers: dict[int, Header]) -> list[Leaf]:
