@@ -239,12 +239,12 @@ def heavy_hitters(
     for length in range(longest + 1):
         if not prefixes:
             break
-        place = {prefix: number for number, prefix in enumerate(prefixes)}
+        row_of = {prefix: number for number, prefix in enumerate(prefixes)}
 
-        def votes(items: list[bytes], place: dict[bytes, int] = place, length: int = length) -> np.ndarray:
-            vector = np.zeros((len(place), _END + 1))
+        def votes(items: list[bytes], row_of: dict[bytes, int] = row_of, length: int = length) -> np.ndarray:
+            vector = np.zeros((len(row_of), _END + 1))
             for item in items:
-                number = place.get(item[:length]) if len(item) >= length else None
+                number = row_of.get(item[:length]) if len(item) >= length else None
                 if number is not None:
                     vector[number, item[length] if len(item) > length else _END] += 1
             return vector.reshape(-1)

@@ -54,6 +54,28 @@ def test_without_noise_it_is_the_clipped_mean():
         jax.tree.map(np.testing.assert_array_equal, found[0].result, found[1].result)
 
 
+def test_quantiles_may_move_by_equal_steps():
+    """Down to 0."""
+    estimation = agg.QuantileEstimation(0.5, 0.8, 0.3, geometric_update=False)
+    found = estimation.initialize()
+    for below, total, expected in ((2, 2, 0.44), (0, 2, 0.68), (2, 2, 0.62)):
+        found = estimation.next(found, jnp.int32(below), jnp.int32(total), None)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert estimation.next(jnp.float32(0.01), jnp.int32(2), jnp.int32(2), None) == 0
+
+
+def test_leaves_are_aggregated_as_one_vector():
+    """One largest number of all leaves is sent, not one of each."""
+    updates = make()
+    process = agg.concat_factory(agg.CompressionFactory(agg.TopK(1 / 17))).create(TEMPLATE)
+    alone = updates._replace(mask=np.arange(9) == 0)
+    found = jax.jit(process.next)(process.initialize(), alone, jax.random.key(0)).result
+    assert jax.tree.map(lambda leaf: leaf.shape, found) == jax.tree.map(lambda leaf: leaf.shape, TEMPLATE)
+    rows = np.concatenate([updates.update[name][0].reshape(-1) for name in sorted(TEMPLATE)])
+    sent = np.concatenate([np.asarray(found[name]).reshape(-1) for name in sorted(TEMPLATE)])
+    np.testing.assert_allclose(sent, np.where(abs(rows) == abs(rows).max(), rows, 0), rtol=1e-6)
+
+
 def test_an_adaptive_norm_changes_when_a_tree_restarts():
     """The estimates between follow Andrew et al."""
     factory = agg.DifferentiallyPrivateFactory.tree_adaptive(

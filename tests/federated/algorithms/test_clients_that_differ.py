@@ -35,7 +35,7 @@ def close(found, expected):
         np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-5, err_msg=name)
 
 
-def heavy_ball(p, client, momentum):
+def with_momentum(p, client, momentum):
     """Return weights after SGD with momentum, and the sum of gradients' weights."""
     y, velocity, batches = p, tree(np.zeros_like, p), workload.batches(client, SIZE)
     for batch in batches:
@@ -51,7 +51,7 @@ def heavy_ball(p, client, momentum):
 def test_fed_nova(momentum):
     p = zeros()
     for cohort in COHORTS:
-        found = [heavy_ball(p, CLIENTS[i], momentum) for i in cohort]
+        found = [with_momentum(p, CLIENTS[i], momentum) for i in cohort]
         sizes = [len(CLIENTS[i]["y"]) for i in cohort]
         direction = weighted_mean([tree(lambda a, b, s=s: (a - b) / s, p, y) for y, s in found], sizes)
         steps = np.average([s for _, s in found], weights=sizes)

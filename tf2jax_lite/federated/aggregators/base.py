@@ -22,7 +22,7 @@ import numpy as np
 from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, Guarantee, MeasuredProcessOutput, PyTree
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["Factory", "MeanFactory", "SumFactory", "UnweightedMeanFactory"]
+__all__ = ["ConcatFactory", "Factory", "MeanFactory", "SumFactory", "UnweightedMeanFactory", "concat_factory"]
 
 _ROUNDING = 1e-4  # closer values are rounded to the integer: in floating point, 0.07 * 100 is just above 7
 
@@ -444,6 +444,47 @@ class UnweightedMeanFactory(MeanFactory):
     """
 
     weighted = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ConcatFactory(Factory):
+    """Aggregates all leaves of an update as one vector.
+
+    A compression, say, then has one scale for all.
+
+    Attributes:
+      inner_agg_factory: the aggregation of the vectors; the weighted mean by default.
+    """
+
+    inner_agg_factory: Factory = dataclasses.field(default_factory=MeanFactory)
+
+    def create(self, template: Any) -> AggregationProcess:
+        """See `Factory.create`."""
+        leaves, form = jax.tree.flatten(float_template(template, "ConcatFactory"))
+        sizes = [math.prod(leaf.shape) for leaf in leaves]
+        dtype = jnp.result_type(*(leaf.dtype for leaf in leaves))
+        inner = as_aggregator(self.inner_agg_factory, jax.ShapeDtypeStruct((sum(sizes),), dtype))
+
+        def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
+            rows = [leaf.reshape(leaf.shape[0], -1).astype(dtype) for leaf in jax.tree.leaves(updates.update)]
+            return inner.accumulate(state, accumulator, updates._replace(update=jnp.concatenate(rows, 1)), key)
+
+        def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:
+            found = inner.report(state, accumulator, key)
+            parts = jnp.split(found.result, np.cumsum(sizes)[:-1])
+            whole = form.unflatten([part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
+            return found._replace(result=cast_like(whole, template))
+
+        return dataclasses.replace(inner, accumulate=accumulate, report=report)
+
+
+def concat_factory(inner_agg_factory: Factory) -> ConcatFactory:
+    """Return a `ConcatFactory`. See tff.aggregators.concat_factory.
+
+    Args:
+      inner_agg_factory: the aggregation of the vectors.
+    """
+    return ConcatFactory(inner_agg_factory)
 
 
 @named("mean")

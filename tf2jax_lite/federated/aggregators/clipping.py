@@ -52,7 +52,7 @@ __all__ = [
 class QuantileEstimation:
     """Follows a quantile by geometric steps.
 
-    ``estimate *= exp(-learning_rate * (share below it - target))``.
+    ``estimate *= exp(-learning_rate * (share below it - target))``; otherwise by steps of that rate, down to 0.
 
     Attributes:
       initial_estimate: where it starts, above 0.
@@ -64,6 +64,7 @@ class QuantileEstimation:
         (each counts as one half up or down, so the sensitivity is one half); 0 for none.
       clients_per_round: the divisor of that number. None: the number of participants; with noise it must be given,
         since the number itself would tell something.
+      geometric_update: whether steps are geometric.
     """
 
     initial_estimate: float = 1.0
@@ -73,6 +74,7 @@ class QuantileEstimation:
     increment: float = 0.0
     below_estimate_stddev: float = 0.0
     clients_per_round: float | None = None
+    geometric_update: bool = True
 
     def __post_init__(self) -> None:
         check = functools.partial(check_number, "QuantileEstimation")
@@ -136,8 +138,8 @@ class QuantileEstimation:
         """Return the estimate after a round with some noise on its count; see `next`."""
         count = below.astype(jnp.float32) - 0.5 * total + noise
         number = jnp.asarray(self.clients_per_round or jnp.maximum(total, 1), jnp.float32)
-        share = count / number + 0.5
-        stepped = estimate * jnp.exp(-self.learning_rate * (share - self.target_quantile))
+        step = self.learning_rate * (count / number + 0.5 - self.target_quantile)
+        stepped = estimate * jnp.exp(-step) if self.geometric_update else jnp.maximum(estimate - step, 0.0)
         return stepped if self.clients_per_round else jnp.where(total > 0, stepped, estimate)
 
 

@@ -299,16 +299,18 @@ def fold_one(
 def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
     """Return ``(context, total, chunk, exact) -> (total, outputs)``, scanned.
 
-    It runs clients one after another. Each client takes its own number of steps: padding of steps costs nothing.
-    ``exact`` does not matter here.
+    It runs clients one after another. Each client takes its own number of steps, and rows behind the last client are
+    not run: padding costs nothing. ``exact`` does not matter here.
     """
     client_step = _traced_once(work)
 
     def run(context: Context, total: Accumulator, chunk: Any, exact: bool) -> tuple[Accumulator, PyTree]:
         del exact
 
-        def client(total: Accumulator, xs: Any) -> tuple[Accumulator, PyTree]:
-            row, steps, index, client_input = xs
+        def client(total: Accumulator, row: Any) -> tuple[Accumulator, PyTree]:
+            steps, index, client_input = jax.tree.map(
+                lambda leaf: leaf[row], (chunk.steps, chunk.index, chunk.client_input)
+            )
             carry = work.client_init(context.work, context.message, client_key(context, index), client_input)
             carry, shapes = _settled(client_step, context, carry, _at(chunk.batches, row, jnp.int32(0)))
             most = jax.tree.leaves(chunk.batches)[0].shape[1]
@@ -325,8 +327,15 @@ def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
             total, outcome = fold_one(aggregator, context, total, result, steps > 0, index)
             return total, outcome._replace(steps=found)
 
-        rows = jnp.arange(chunk.steps.shape[0], dtype=jnp.int32)
-        return jax.lax.scan(client, total, (rows, chunk.steps, chunk.index, chunk.client_input))
+        def add(row: Any, carry: Any) -> Any:
+            total, outcomes = carry
+            total, outcome = client(total, row)
+            return total, jax.tree.map(lambda kept, own: kept.at[row].set(own), outcomes, outcome)
+
+        _, form = jax.eval_shape(client, total, jnp.int32(0))
+        outcomes = jax.tree.map(lambda t: jnp.zeros((chunk.steps.shape[0], *t.shape), t.dtype), form)
+        count = jnp.sum(chunk.steps > 0, dtype=jnp.int32)
+        return jax.lax.fori_loop(jnp.int32(0), count, add, (total, outcomes))
 
     return run
 

@@ -200,7 +200,7 @@ class Cohort:
     @property
     def capacity(self) -> int:
         """The number of clients that accumulators have memory for, at least 1."""
-        return max(len(self), 1)
+        return round_up_far(len(self))
 
     def half(self, number: int) -> Cohort:
         """Return the cohort with the even (0) or the odd (1) batches of each client.
@@ -240,7 +240,7 @@ class Cohort:
             return None
         typed = [k for k in self.keys if jnp.issubdtype(k.dtype, jax.dtypes.prng_key)]
         words = np.stack([np.asarray(jax.random.key_data(key)) for key in self.keys])
-        size = 1 << len(words).bit_length()
+        size = round_up_far(len(words) + 1)
         words = np.concatenate([words, np.zeros((size - len(words), *words.shape[1:]), words.dtype)])
         return jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(typed[0]) if typed else None)
 
@@ -258,7 +258,7 @@ class Cohort:
         batching = self.batching
         if not isinstance(batching, ShuffleRepeatBatchHParams) or not batching.fill_remainder:
             return None
-        found = np.ones(1 << len(self.clients).bit_length(), np.float32)
+        found = np.ones(round_up_far(len(self.clients) + 1), np.float32)
         for index, client in enumerate(self.clients):
             total = self._count(len(client)) if isinstance(client, ClientDataset) else 0
             seen = (num_steps(total, batching) or 0) * batching.batch_size
@@ -473,6 +473,14 @@ def round_up(steps: int) -> int:
             return size // 2 * 3
         size *= 2
     return size
+
+
+def round_up_far(count: int) -> int:
+    """Return the next of 8, 32 and 128, and beyond these `round_up`.
+
+    Cohorts of changing sizes then have few shapes.
+    """
+    return next((size for size in (8, 32, 128) if count <= size), round_up(count))
 
 
 def lay_out(clients: Sequence[Client], rows: int, steps: int, padding_index: int, arena: Arena | None = None) -> Chunk:

@@ -37,7 +37,7 @@ from tf2jax_lite.federated.execution.backends import (
     run_client,
     zero_accumulator,
 )
-from tf2jax_lite.federated.execution.cohort import Chunk, Client, Cohort, fill, lay_out, round_up
+from tf2jax_lite.federated.execution.cohort import Chunk, Client, Cohort, fill, lay_out, round_up, round_up_far
 from tf2jax_lite.federated.execution.cpu_pool import CpuPool, signature
 from tf2jax_lite.learning.checks import check_number, named_function
 from tf2jax_lite.learning.data import EXAMPLE_MASK_KEY
@@ -145,6 +145,14 @@ def _placed(value: Any, sharding: NamedSharding) -> Any:
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
+def _capacity(aggregator: AggregationProcess, cohort: Cohort) -> int:
+    """Return how many clients an accumulator has memory for.
+
+    A secure sum has masks and levels for each: there are as many as clients.
+    """
+    return max(len(cohort), 1) if "secure aggregation" in aggregator.guarantees else cohort.capacity
+
+
 def run_eagerly(
     work: ClientWork, aggregator: AggregationProcess, context: Context, cohort: Cohort, clients: Iterable[Client]
 ) -> tuple[Accumulator, list[tuple[list[int], Outcome]]]:
@@ -170,7 +178,7 @@ def run_eagerly(
             key = client_key(context, index)
             result, _ = run_client(work, context, name, client.batches(), client.client_input, key)
             if total is None:
-                total = zero_accumulator(aggregator, context.aggregator, cohort.capacity, result)
+                total = zero_accumulator(aggregator, context.aggregator, _capacity(aggregator, cohort), result)
             with client_stage(name, "aggregation", result=result):
                 total, outcome = fold_one(aggregator, context, total, result, True, index)
             outcomes.append(([client.index], jax.tree.map(lambda leaf: np.asarray(leaf)[None], outcome)))
@@ -223,6 +231,7 @@ class CohortRunner:
     clients_per_chunk: int | None = None
     mesh: Mesh | None = None
     _chosen: str | None = dataclasses.field(default=None, init=False, repr=False)
+    _largest: tuple[int, int] = dataclasses.field(default=(0, 0), init=False, repr=False)
     _given: ClientWork = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -260,19 +269,20 @@ class CohortRunner:
         if self.work.counts_examples:
             context = context._replace(shares=cohort.shares())
         context = context._replace(client_keys=cohort.stacked_keys())
+        capacity = _capacity(self.aggregator, cohort)
         prepared = cohort.prepared()
         first = next(prepared, None)
         outcomes: list[tuple[list[int], Outcome]] = []
         if first is None:  # no client has data: the metrics are not known
             nothing = ClientResult((), 0.0, [], {})
-            total = zero_accumulator(self.aggregator, context.aggregator, cohort.capacity, nothing)
+            total = zero_accumulator(self.aggregator, context.aggregator, capacity, nothing)
         elif self.execution == "debug":
             total, outcomes = run_eagerly(
                 self._given, self.aggregator, context, cohort, itertools.chain([first], prepared)
             )
         else:
             with ExitStack() as stack:
-                found = _Round(self, context, first, len(cohort), stack)
+                found = _Round(self, context, first, cohort, stack)
                 waiting = list(found.run(itertools.chain([first], prepared)))
                 total = found.total()
             outcomes = [(index, jax.device_get(get())) for index, get in waiting]
@@ -317,6 +327,22 @@ class CohortRunner:
     @functools.cached_property
     def _shapes(self) -> dict[Any, tuple[Any, Any]]:
         return {}
+
+    def _chunk_shape(self, clients: int, steps: int, *, stateful: bool) -> tuple[int, int]:
+        """Return the rows and steps of a chunk whose padding is not run.
+
+        They are the largest so far, so that a round of another size needs no other program.
+
+        Args:
+          clients: in a chunk of the round.
+          steps: of its longest client.
+          stateful: whether clients have inputs and outputs as large as the model; those take memory in each row.
+        """
+        rows = round_up(clients) if stateful else round_up_far(clients)
+        if self.clients_per_chunk is not None:
+            rows = max(clients, min(rows, self.clients_per_chunk))
+        self._largest = max(self._largest[0], rows), max(self._largest[1], round_up(steps))
+        return self._largest
 
     @functools.cached_property
     def _whole(self) -> Any:
@@ -376,8 +402,10 @@ def _chunk_size(clients: int, batch: Mapping[str, Any], workers: int = 1) -> int
 class _Round:
     """One round of a runner: groups clients into chunks, and accumulates them."""
 
-    def __init__(self, runner: CohortRunner, context: Context, first: Client, cohort_size: int, stack: ExitStack):
+    def __init__(self, runner: CohortRunner, context: Context, first: Client, cohort: Cohort, stack: ExitStack):
+        cohort_size = len(cohort)
         self._runner, self._context, self._cohort_size = runner, context, cohort_size
+        self._capacity = _capacity(runner.aggregator, cohort)
         self._padded: dict[int, bool] = {}  # by size of batch: all clients' examples have one form
         batch = self._batches(first)[1][0]
         try:
@@ -391,7 +419,7 @@ class _Round:
                 f"{error}. The client work reads client_input, and the process keeps no state of the clients: build it "
                 "with client_states=ByClient(first), where first is the state of a client that is new"
             ) from error
-        self._zero = lambda: zero_accumulator(runner.aggregator, context.aggregator, cohort_size, result)
+        self._zero = lambda: zero_accumulator(runner.aggregator, context.aggregator, self._capacity, result)
         self._total: Accumulator | None = None
         self._mesh = runner._mesh_fold
         devices = 1 if self._mesh is None else self._mesh.size
@@ -409,11 +437,11 @@ class _Round:
 
     def _shapes(self, batch: Any, client_input: PyTree) -> tuple[ClientResult, Accumulator]:
         """Return the shapes of a client's result and the accumulator, by tracing."""
-        runner, context, cohort_size = self._runner, self._context, self._cohort_size
-        key = (cohort_size, signature((context, batch, client_input)))
+        runner, context, size = self._runner, self._context, self._capacity
+        key = (size, signature((context, batch, client_input)))
         if key not in runner._shapes:
             result = runner._whole.eval_shape(context, batch, client_input)
-            total = jax.eval_shape(lambda: zero_accumulator(runner.aggregator, context.aggregator, cohort_size, result))
+            total = jax.eval_shape(lambda: zero_accumulator(runner.aggregator, context.aggregator, size, result))
             runner._shapes[key] = result, total
         return runner._shapes[key]
 
@@ -469,7 +497,11 @@ class _Round:
             gathered = self._mesh.gathered(output)
             return lambda: gathered
         runner, context, workers = self._runner, self._context, self._workers
-        chunk = lay_out(group, self._size, rounded, self._cohort_size, workers and workers.arena())
+        rows = self._size
+        if not everywhere:
+            stateful = group[0].client_input is not None or runner.work.has_step_results
+            rows, rounded = runner._chunk_shape(self._size, steps, stateful=stateful)
+        chunk = lay_out(group, rows, rounded, self._cohort_size, workers and workers.arena())
         write = functools.partial(fill, chunk, group, everywhere=everywhere)
         if workers is not None:
             program = runner._cpu_pool.program(self._num_workers, context, self._form, chunk)
