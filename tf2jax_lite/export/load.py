@@ -1,6 +1,6 @@
-"""Load artifacts: starts the process that reads StableHLO first, then the reader.
+"""Load artifacts: starts the process that reads StableHLO, then imports the reader.
 
-Imports no JAX, whose import takes longer than the process's start.
+Imports no JAX, whose import takes longer than the process's start. Other names are the reader's.
 """
 
 from __future__ import annotations
@@ -52,3 +52,7 @@ def load(
         prepare()
     reader = importlib.import_module(".reader", __package__)
     return reader.read_artifact(path, signature, backend, verify_hashes, stack_layers)
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(importlib.import_module(".reader", __package__), name)
