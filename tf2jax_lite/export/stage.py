@@ -251,7 +251,7 @@ def _staged(
     names = list(converted.variables)
     inputs = _arrays(specs, constraints)
     variables = [jax.ShapeDtypeStruct(np.shape(params[n]), static.canonical(params[n].dtype)) for n in names]
-    rng = bool(converted.program.random_nodes)
+    rng = converted.draws
     key = [jax.eval_shape(lambda: jax.random.key(0))] if rng else []
     updates: list[str] = []
 
