@@ -63,7 +63,7 @@ class Client:
     @functools.cached_property
     def is_full(self) -> bool:
         """Return whether no batch has padding."""
-        return bool((self.rows[:, -1] >= 0).all())
+        return bool(self.rows[-1, -1] >= 0 and (self.rows[:, -1] >= 0).all())  # mostly the last is short
 
     def batches(self) -> Iterator[dict[str, np.ndarray]]:
         """Yield the batches as they are, short ones short."""

@@ -286,22 +286,20 @@ class CohortRunner:
                 waiting = list(found.run(itertools.chain([first], prepared)))
                 total = found.total()
             outcomes = [(index, jax.device_get(get())) for index, get in waiting]
-        # Rows behind these only pad a chunk.
-        rows = [(i, row, found) for index, found in outcomes for row, i in enumerate(index)]
         dropped = cohort.count_dropped()
         counts = {
             "participated": total.participated,
             "non_finite": total.non_finite,
             "dropped": np.int32(dropped),
-            "empty": np.int32(len(cohort) - dropped - len(rows)),
+            "empty": np.int32(len(cohort) - dropped - sum(len(index) for index, _ in outcomes)),
         }
-        refused = {i: cohort.name(i) for i, row, found in sorted(rows, key=lambda row: row[0]) if found.refused[row]}
-        outputs = {
-            i: jax.tree.map(lambda leaf, row=row: leaf[row], found.output)
-            for i, row, found in rows
-            if jax.tree.leaves(found.output)
-        }
-        return CohortResult(total, counts, outputs, refused)
+        # Rows behind the indices only pad a chunk.
+        left_out = sorted(i for index, found in outcomes for i in itertools.compress(index, found.refused))
+        outputs: dict[int, PyTree] = {}
+        for index, found in outcomes:
+            if jax.tree.leaves(found.output):
+                outputs |= {i: jax.tree.map(lambda leaf, r=r: leaf[r], found.output) for r, i in enumerate(index)}
+        return CohortResult(total, counts, outputs, {i: cohort.name(i) for i in left_out})
 
     def _backend(self, context: Context, batch: Any, client_input: PyTree) -> str:
         if self.execution == "cpu_pool" and jax.default_backend() != "cpu":
