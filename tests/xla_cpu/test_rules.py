@@ -530,9 +530,9 @@ def test_jaxpr_looks_like_jax():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "left"), [("depthwise", 0), ("depthwise, many taps", 0), ("im2col rows NCHW", 3)])
+@pytest.mark.parametrize(("name", "left"), [("depthwise", 0), ("depthwise, many taps", 0), ("im2col rows NCHW", 4)])
 def test_symbolic_batch(name, left):
-    """XLA keeps the filter gradient of an ungrouped convolution with a symbolic batch."""
+    """Of an ungrouped convolution XLA keeps itself, two phases and a filter gradient."""
     shape, kernel, params = CONVOLUTIONS[name]
     fn = partial(call, lax.conv_general_dilated, **params)
     (batch,) = jax.export.symbolic_shape("b")
