@@ -1,4 +1,4 @@
-"""Load artifacts: starts the process that reads StableHLO, then imports the reader.
+"""Load artifacts: starts the process that reads StableHLO, then the reader.
 
 Imports no JAX, whose import takes longer than the process's start. Other names are the reader's.
 """
