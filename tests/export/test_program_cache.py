@@ -44,8 +44,8 @@ def cache(tmp_path, monkeypatch):
 def compilations(monkeypatch):
     """Return a list that gets an entry for each compilation."""
     found = []
-    compiled = execution._compiled
-    monkeypatch.setattr(execution, "_compiled", lambda *args: found.append(1) or compiled(*args))
+    compiled = execution.compile_function
+    monkeypatch.setattr(execution, "compile_function", lambda *args: found.append(1) or compiled(*args))
     return found
 
 

@@ -150,16 +150,16 @@ def _language_model(
         losses = metrics.sparse_categorical_crossentropy(batch["y"], logits)
         return scale(jnp.where(batch["y"] == PAD, 0, losses))
 
-    without, padding = {"masked_target_values": (PAD, eos)}, {"masked_target_values": (PAD,)}
+    padding, without = (PAD,), (PAD, eos)
     found = {
-        "accuracy_in_vocab": metrics.SequenceTokenAccuracy(**without, logits_mask=mask),
-        "accuracy_no_eos": metrics.SequenceTokenAccuracy(**without),
-        "num_tokens": metrics.SequenceTokenCount(**padding),
-        "sequence_length": metrics.SequenceLength(**padding),
-        "sequence_loss": metrics.SequenceCrossEntropyLoss(**padding),
-        "token_loss": metrics.SequenceTokenCrossEntropyLoss(**padding),
-        "token_oov_rate": metrics.SequenceTokenOOVRate(**padding, oov_target_values=(oov,)),
-        "truncation_rate": metrics.SequenceTruncationRate(**padding, eos_target_value=eos),
+        "accuracy_in_vocab": metrics.SequenceTokenAccuracy(masked_target_values=without, logits_mask=mask),
+        "accuracy_no_eos": metrics.SequenceTokenAccuracy(masked_target_values=without),
+        "num_tokens": metrics.SequenceTokenCount(masked_target_values=padding),
+        "sequence_length": metrics.SequenceLength(masked_target_values=padding),
+        "sequence_loss": metrics.SequenceCrossEntropyLoss(masked_target_values=padding),
+        "token_loss": metrics.SequenceTokenCrossEntropyLoss(masked_target_values=padding),
+        "token_oov_rate": metrics.SequenceTokenOOVRate(masked_target_values=padding, oov_target_values=(oov,)),
+        "truncation_rate": metrics.SequenceTruncationRate(masked_target_values=padding, eos_target_value=eos),
     }
     sample = np.zeros((1, 1), np.int32)
     return create_model_from_flax(Network(), {"x": sample, "y": sample}, loss, found)

@@ -535,16 +535,14 @@ def model_grad(model: Model, regularizer: Callable[[Any], Any] | None = None) ->
       regularizer: ``(params) -> scalar`` to add, of the weights as they are given.
     """
     value_and_grad = model_value_and_grad(model)
+    add = regularizer or (lambda params: 0.0)
 
     def grad(params: Any, batch: Batch, rng: Any = None) -> PyTree:
         grads = value_and_grad(params, batch, rng)[1]
         whole = isinstance(params, ModelWeights)
         if regularizer is not None:
-
-            def penalty(trainable: PyTree) -> Any:
-                return regularizer(params._replace(trainable=trainable) if whole else trainable)
-
-            grads = jax.tree.map(jnp.add, grads, jax.grad(penalty)(params.trainable if whole else params))
+            added = jax.grad(lambda p: add(params._replace(trainable=p) if whole else p))
+            grads = jax.tree.map(jnp.add, grads, added(params.trainable if whole else params))
         return ModelWeights(grads, jax.tree.map(jnp.zeros_like, params.non_trainable)) if whole else grads
 
     return grad

@@ -54,7 +54,7 @@ def save_modules(
         for variable, aval in zip(module.variables, module.exported.in_avals, strict=False):
             if variable not in saved.params:
                 value, scope = params[variable].astype(aval.dtype), re.sub(r"[^\w./]", "_", variable)
-                saved.params[variable] = tf.Variable(value, trainable=variable in trainable, name=scope)
+                saved.params[variable] = tf.Variable(tf.constant(value), trainable=variable in trainable, name=scope)
         signatures[name] = _function(saved.params, module)
     tf.saved_model.save(saved, str(path), signatures=signatures)
     tf.saved_model.load(str(path))

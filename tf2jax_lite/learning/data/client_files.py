@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -241,7 +241,7 @@ class TFFSQLiteFederatedData(FederatedData):
 
     def __init__(self, path: str | os.PathLike, element_spec: Any, split_name: str | None = None):
         super().__init__()
-        self._parse = (
+        self._parse: Callable[[Sequence[bytes], str], Examples] = (
             (lambda rows, where: element_spec(rows)) if callable(element_spec) else ExampleParser(element_spec)
         )
         self._split = split_name
