@@ -247,6 +247,21 @@ def test_call_traces_functions_with_rules_once():
     assert type(shapes[0]) is np.ndarray
 
 
+def test_kept_jaxprs_do_not_hold_arrays_of_the_caller():
+    """JAX 0.10 takes one that a jaxpr holds in the mode of `jax_enable_x64` in which it first saw it."""
+
+    def gathered(x, indices):
+        return lax.cumsum(x[indices], axis=0)
+
+    indices, x = np.asarray([2, 0, 1]), np.arange(12.0, dtype=np.float32).reshape(4, 3)
+    with jax.enable_x64(True):
+        jax.jit(lambda x: call(gathered, x, indices))(x)
+    np.testing.assert_array_equal(jax.jit(lambda i: i + 1)(indices), [3, 1, 2])
+    indices[:] = 3
+    found = jax.jit(lambda x: call(gathered, x, indices))(x)
+    np.testing.assert_array_equal(found, np.cumsum(x[indices], axis=0))
+
+
 def test_user_ops_are_traced_each_time():
     """What a user's function depends on is not known."""
     factor = [2.0]

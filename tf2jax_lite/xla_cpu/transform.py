@@ -92,11 +92,15 @@ _MAX_CONSTANTS = 1 << 14  # elements of the constants of a jaxpr that is kept
 
 
 class _Constant:
-    """A small array that a function may look at, compared by its elements."""
+    """A small array that a function may look at, compared by its elements.
+
+    It is a copy: its owner may change an array, and JAX 0.10 keeps the canonical form of one that a jaxpr holds, even
+    where the other mode of ``jax_enable_x64`` has another.
+    """
 
     def __init__(self, value: Any):
-        self.value = value
-        content = np.asarray(value)
+        self.value = value.copy() if isinstance(value, np.ndarray) else value
+        content = np.asarray(self.value)
         self._key = isinstance(value, np.ndarray), content.dtype, content.shape, content.tobytes()
 
     def __eq__(self, other: object) -> bool:

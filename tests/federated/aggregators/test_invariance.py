@@ -35,6 +35,7 @@ FACTORIES = {
     "krum": agg.KrumFactory(1, num_selected=2),
     "geometric median": agg.GeometricMedianFactory(),
     "private": agg.DifferentiallyPrivateFactory(0.5, 7.0, QUANTILE),
+    "private at each client": agg.LocalDpFactory(0.5, 7.0),
     "rounded": agg.CompressionFactory(agg.UniformQuantizer(4)),
     "rotated": agg.CompressionFactory(agg.RotatedUniformQuantizer(4)),
     "drive": agg.CompressionFactory(agg.Drive()),
