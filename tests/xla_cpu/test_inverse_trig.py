@@ -94,7 +94,7 @@ def test_other_dtypes_are_left_to_xla(dtype):
         y, x = (jnp.asarray(drawn(1)[i::1000], dtype) for i in (0, 1))
         unit = jnp.sin(y)
         for own, args in ((atan2, (y, x)), (atan, (y,)), (asin, (unit,)), (acos, (unit,))):
-            found, wanted = (jax.jit(fn)(*args) for fn in (own, getattr(lax, own.__name__)))
+            found, wanted = (jax.jit(fn)(*args) for fn in (own, own.args[0]))
             assert found.dtype == wanted.dtype
             np.testing.assert_array_equal(np.float64(found), np.float64(wanted))
 
@@ -128,7 +128,7 @@ def test_derivatives():
     y, x = drawn(0)[:20], drawn(0)[20:40]
     unit = np.sin(y)
     for own, args in ((atan2, (y, x)), (atan, (y,)), (asin, (unit,)), (acos, (unit,))):
-        plain = getattr(lax, own.__name__)
+        plain = own.args[0]
         found, wanted = (jax.grad(lambda *a, f=f: f(*a).sum(), tuple(range(len(args))))(*args) for f in (own, plain))
         for one, other in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(one, other)

@@ -248,7 +248,7 @@ def test_call_traces_functions_with_rules_once():
 
 
 def test_kept_jaxprs_do_not_hold_arrays_of_the_caller():
-    """JAX 0.10 takes one that a jaxpr holds in the mode of `jax_enable_x64` in which it first saw it."""
+    """JAX 0.10 takes one that a jaxpr holds in the mode in which it first saw it."""
 
     def gathered(x, indices):
         return lax.cumsum(x[indices], axis=0)

@@ -10,8 +10,7 @@ In this order the modules explain themselves:
 - `conv`: the table of convolution rules; `pooling` with `large_windows`, `argmax`, `cumulative`, `inverse_trig`,
   `top_k`, `constant_dot`: the rules of other primitives;
 - `cost_model`: the thresholds of all rules, and of the optimizations of `lowering`, with units;
-- `catalog`: all tables, and the names of rules that the option ``xla_cpu_rules`` takes;
-- `slow_loops`: convolutions that stay slow inside loops.
+- `catalog`: all tables, and the names of rules that the option ``xla_cpu_rules`` takes.
 
 Must not import `ops`, or anything above; it has no notion of TensorFlow.
 """

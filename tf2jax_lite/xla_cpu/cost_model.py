@@ -47,6 +47,10 @@ FILTER_IM2COL_ROWS, FILTER_IM2COL_FLOATS = 2048, L2_FLOATS  # windows at a time,
 FILTER_IM2COL_FEW_VALUES, FILTER_IM2COL_ROWS_OF_FEW_VALUES = 128, 1024  # values of a window, and then windows at a time
 FILTER_SWAP_MIN_WINDOW_RATIO = 4
 
+# Few channels.
+FOLD_MAX, FOLD_MIN_PRODUCTS = 8, 1 << 15
+FOLD_OUTPUTS = ((4, 32), (8, 16), (16, 8))  # up to so many channels, outputs of all neighbors
+
 # Im2col of few windows.
 IM2COL_MAX_TAPS, IM2COL_MAX_WINDOWS, IM2COL_MIN_CHANNELS = 9, 2560, 2 * SIMD_LANES
 IM2COL_MIN_WEIGHTS, IM2COL_FEW_WINDOWS = L2_FLOATS // 2, 64  # so many weights, for so many windows at most

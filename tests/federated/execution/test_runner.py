@@ -19,7 +19,7 @@ from tf2jax_lite.federated.algorithms.kmeans import build_fed_kmeans
 from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
 from tf2jax_lite.federated.client_work import build_model_delta_client_work
 from tf2jax_lite.federated.execution import Cohort, CohortRunner
-from tf2jax_lite.federated.execution.backends import Context, can_be_batched, choose_backend
+from tf2jax_lite.federated.execution.backends import Context, can_be_batched, choose_backend, has_slow_convolution
 from tf2jax_lite.federated.execution.cpu_pool import Arena, CpuPool, Pool
 from tf2jax_lite.federated.execution.runner import _chunk_size
 from tf2jax_lite.learning.data import BatchHParams, ClientDataset, ShuffleRepeatBatchHParams
@@ -28,7 +28,6 @@ from tf2jax_lite.learning.metrics import PerDomainMetric, SequenceTokenAccuracy,
 from tf2jax_lite.learning.model import evaluate_model
 from tf2jax_lite.learning.sources import create_model_from_fn
 from tf2jax_lite.xla_cpu import optimize
-from tf2jax_lite.xla_cpu.slow_loops import has_slow_convolution
 
 DIMENSIONS = ("NHWC", "HWIO", "NHWC")
 

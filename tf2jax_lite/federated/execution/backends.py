@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -17,11 +18,16 @@ import numpy as np
 
 from tf2jax_lite.federated.aggregators.base import usable_clients
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.jaxprs.walk import equations
 from tf2jax_lite.learning.checks import immutable
 from tf2jax_lite.learning.metrics import Stat
 from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, PyTree
 from tf2jax_lite.support.errors import ForEachClientError
-from tf2jax_lite.xla_cpu.slow_loops import has_slow_convolution
+
+# XLA has fast code for these inside loops as well: one group, channels last (JAX 0.10).
+_FAST = re.compile(
+    r"dim_numbers = \[b, (0(?:, 1)?), f\]x\[\1, i, o\]->\[b, \1, f\].*batch_group_count = 1 .*feature_group_count = 1 "
+)
 
 
 class Accumulator(NamedTuple):
@@ -490,3 +496,23 @@ def reads_client_input(work: ClientWork, context: Context) -> bool:
 
 def _stacked(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype)
+
+
+def has_slow_convolution(fn: Callable[..., Any], *args: Any) -> bool:
+    """Return whether ``fn(*args)`` has a convolution that is slow in XLA's loops.
+
+    Those inside an artifact's StableHLO count, too: `optimize` cannot rewrite them.
+
+    Args:
+      fn: a function that can be traced.
+      *args: pytrees of arrays, or of anything with shape and dtype.
+    """
+    traced = jax.jit(fn).trace(*args)
+    if not any(_may_convolve(inner) for eqn in traced.jaxpr.jaxpr.eqns for inner in equations(eqn)):
+        return False
+    lines = traced.lower(lowering_platforms=("cpu",)).as_text().splitlines()
+    return any("stablehlo.convolution" in line and not _FAST.search(line) for line in lines)
+
+
+def _may_convolve(eqn: Any) -> bool:
+    return eqn.primitive.name in ("conv_general_dilated", "call_exported")

@@ -7,7 +7,7 @@
 - one product: `matmul`, `im2col`;
 - groups: `depthwise`, `grouped`, `grouped_as_depthwise`;
 - zeros between values: `input_dilation` (polyphase);
-- better shapes for XLA's own convolution: `channels_last`, `padding`, `filter_grad`;
+- better shapes for XLA's own convolution: `channels_last`, `padding`, `filter_grad`, `width_folding`;
 - 3-D: `conv3d`.
 
 Must not import the rules of other primitives, `ops`, or anything above.

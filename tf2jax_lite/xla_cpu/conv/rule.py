@@ -28,6 +28,7 @@ from . import (
     input_dilation,
     matmul,
     padding,
+    width_folding,
 )
 from .channels_last import convolve_channels_last, is_channels_last
 
@@ -130,7 +131,13 @@ RULES = (
         conv3d.by_plane,
         "A sum of 2-D convolutions, one for each plane of the kernel.",
     ),
-    # Few or small images, short rows.
+    # Few channels, few or small images.
+    Rule(
+        "width_folding",
+        width_folding.is_folded,
+        width_folding.folded,
+        "XLA computes 16 outputs at once: few channels to few leave lanes unused.",
+    ),
     Rule(
         "im2col",
         im2col.is_im2col,
