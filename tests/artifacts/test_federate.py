@@ -89,11 +89,12 @@ def test_every_algorithm_learns(name):
     "name", ["dp", *(pytest.param(n, marks=pytest.mark.full) for n in aggregator_names() if n != "dp")]
 )
 def test_every_aggregator_learns(name):
-    noise = 0.01 if name == "dp" else None
-    aggregator = named_aggregator(name, clients_per_round=5, noise_multiplier=noise, clip_norm=10.0 if noise else None)
+    given = {"noise_multiplier": 0.01, "clip_norm": 10.0} if name == "dp" else {}
+    options = {"noise_multiplier": 0.01, "clip": 10.0} if name == "local_dp" else {}
+    aggregator = named_aggregator(name, clients_per_round=5, options=options, **given)
     model = linear()
     optimizer = named_optimizer("sgd", 0.05)
-    algorithm = "unweighted_fed_avg" if name == "dp" else "fed_avg"
+    algorithm = "unweighted_fed_avg" if given or options else "fed_avg"
     process = named_process(algorithm, model, optimizer, batch_size=3, aggregator=aggregator)
     _, history = federate(process, model, LINEAR, rounds=3, clients_per_round=5, eval_examples={"x": X, "y": Y})
     assert history.records[-1]["eval/loss"] < 0.9 * history.records[0]["eval/loss"]

@@ -192,8 +192,7 @@ class CheckpointFile(CheckpointStore):
         several = jax.process_count() > 1
         part = f"-{serial}-{jax.process_index()}-of-{jax.process_count()}" if several else ""
         write_file(self._directory / f"training{part}.safetensors", content)
-        if jax.process_index():
-            return
+        # The process that writes last finds the checkpoint complete.
         complete = self._newest()[0] if several else serial + 1
         for paths in (paths for earlier, paths in self._parts().items() if earlier < complete):
             for path in paths:
