@@ -215,7 +215,7 @@ def test_recorders_are_ended_after_an_error(tmp_path, monkeypatch):
     assert len(closed) == 1 and "<polyline" in (tmp_path / "p.svg").read_text()  # of one round
 
 
-def test_released_rounds_replace_those_of_a_former_run(tmp_path):
+def test_released_rounds_replace_those_of_an_earlier_run(tmp_path):
     """A resumed training releases the rounds before it again."""
     file = tmp_path / "m.jsonl"
     file.write_text("of another run")

@@ -92,7 +92,7 @@ def test_converted_functions_keep_the_option():
 
 
 def test_caches_tell_sets_of_rules_apart():
-    """A jitted function is lowered anew under another set."""
+    """A jitted function is lowered again under another set."""
     x = np.ones((64, 32), np.float32)
     total = jax.jit(lambda x: transform.call(lax.cumsum, x, axis=0))
     found = []

@@ -1,6 +1,6 @@
 """An aggregator is a module, a test, and a line of documentation.
 
-`PLACES` checks the second and the third; nothing else has to be changed.
+`CHECKS` are tests of the second and the third; no other file changes.
 """
 
 import importlib
@@ -49,7 +49,7 @@ def test_each_aggregator_of_the_command_line_is_documented():
     assert [name for name, make in base.NAMED.items() if type(make()).__name__ not in page] == []
 
 
-PLACES = (
+CHECKS = (
     test_invariance.test_each_aggregator_of_the_command_line_is_among_these,
     test_each_aggregator_of_the_command_line_is_documented,
 )
@@ -77,6 +77,6 @@ def test_new_aggregator_is_one_module(tmp_path, monkeypatch):
     given = FederateOptions(loss="mse", aggregator="partial_mean", aggregator_options={"part": 0.25})
     assert given.identity()["aggregator"] == "partial_mean" and given.identity()["aggregator_options"] == {"part": 0.25}
     # Without its test and its line, these fail.
-    for place in PLACES:
+    for check in CHECKS:
         with pytest.raises(AssertionError, match="partial_mean"):
-            place()
+            check()
