@@ -40,7 +40,6 @@ def share_down(fraction: float, number: Any) -> Any:
 # Beyond these a result is not usable. 2**31 clients' products of both, and squares of either, are finite in float32.
 _MAX_EXPONENT = 61
 MAX_WEIGHT = 2.0**31
-_PARTS = 16  # of a leaf, in the search for values that are not usable
 
 
 def usable_rows(tree: PyTree, rows: int, bounded: bool = True) -> Any:
@@ -50,19 +49,9 @@ def usable_rows(tree: PyTree, rows: int, bounded: bool = True) -> Any:
     """
     found = jnp.ones((rows,), bool)
     for leaf in jax.tree.leaves(tree):
-        if jnp.issubdtype(leaf.dtype, jnp.inexact) and leaf.size:
-            # A number beyond the bound overflows in the product, and x - x is 0, or NaN for a value that is not finite.
-            # The sum of equal parts runs in vector registers; XLA's CPU backend takes several times as long for a sum
-            # along an axis, so that comes last, over reduced data.
-            flat = leaf.reshape(rows, -1)
-            if bounded:
-                flat = flat * jnp.asarray(2.0 ** max(jnp.finfo(leaf.dtype).maxexp - _MAX_EXPONENT, 0), leaf.dtype)
-            zeros = flat - flat
-            parts = min(_PARTS, flat.shape[1])
-            size = flat.shape[1] // parts
-            total = sum(zeros[:, i * size : (i + 1) * size] for i in range(parts))
-            found &= jnp.sum(total, axis=1) == 0
-            found &= jnp.sum(zeros[:, parts * size :], axis=1) == 0
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            bound = 2.0**_MAX_EXPONENT if bounded and jnp.finfo(leaf.dtype).maxexp > _MAX_EXPONENT else jnp.inf
+            found &= jnp.all(jnp.abs(leaf) < bound, axis=range(1, leaf.ndim))
     return found
 
 
