@@ -23,8 +23,15 @@ from flwr.serverapp.strategy import (
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import flower
 from tf2jax_lite.federated.aggregators import CoordinateMedianFactory, UnweightedMeanFactory
-from tf2jax_lite.federated.compose import build_add_finalizer, build_apply_optimizer_finalizer, compose_learning_process
+from tf2jax_lite.federated.client_work import build_model_delta_client_work
+from tf2jax_lite.federated.compose import (
+    build_add_finalizer,
+    build_apply_optimizer_finalizer,
+    compose_learning_process,
+    initial_weights,
+)
 from tf2jax_lite.learning.checkpoints import CheckpointFile
+from tf2jax_lite.learning.data import BatchHParams
 from tf2jax_lite.learning.model import evaluate_model
 from tf2jax_lite.learning.process import ModelWeights
 
@@ -416,3 +423,32 @@ def test_messages_for_another_model():
 def test_refusals(call, match):
     with pytest.raises(InputError, match=match):
         call()
+
+
+def test_settings_reach_client_work_and_batching():
+    """The run's, and the server's, which win."""
+    seen, dataset = [], apps.clients(1)[0]
+
+    def work(settings):
+        seen.append((settings["learning-rate"], settings["batch-size"]))
+        return build_model_delta_client_work(apps.MODEL, optax.sgd(settings["learning-rate"]))
+
+    app = flower.client_app(
+        apps.MODEL,
+        lambda context: dataset,
+        client_work=work,
+        client_batching=lambda settings: BatchHParams(settings["batch-size"]),
+    )
+    steps = []
+    weights = initial_weights(apps.MODEL, jax.random.key(0), None)
+    for rate, size in ((0.0, 2), (0.5, 3)):
+        config = ConfigRecord({"learning-rate": rate, "server-round": 1, "index": 0, "reply": flower.records.UPDATE})
+        content = RecordDict({flower.records.WEIGHTS: flower.records.to_arrays(weights), flower.records.CONFIG: config})
+        message = Message(content, message_type="train", dst_node_id=1)
+        context = Context(1, 1, {}, RecordDict(), {"learning-rate": 7.0, "batch-size": size})
+        reply = app(message, context)
+        steps.append(reply.content["metrics"]["steps"])
+        moved = any(np.abs(array.numpy()).max() > 0 for array in reply.content[flower.records.WEIGHTS].values())
+        assert moved == (rate > 0)
+    count = len(dataset)
+    assert seen == [(0.0, 2), (0.5, 3)] and steps == [-(-count // 2), -(-count // 3)]

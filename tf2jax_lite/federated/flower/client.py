@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -35,13 +35,17 @@ from tf2jax_lite.learning.model import Model, check_model, evaluate_model
 from tf2jax_lite.learning.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
+Settings = Mapping[str, Any]
+OWN_SETTINGS = ("server-round", "index", "key", "key-impl", "reply")
+"""Entries of a training message that are `BlocksStrategy`'s."""
+
 
 def client_app(
     model: Model,
     data_fn: Callable[[FlowerContext], Any],
     *,
-    client_work: ClientWork,
-    client_batching: Batching | None = None,
+    client_work: ClientWork | Callable[[Settings], ClientWork],
+    client_batching: Batching | Callable[[Settings], Batching] | None = None,
     evaluation_data_fn: Callable[[FlowerContext], Any] | None = None,
     evaluation_batch_size: int = 256,
     mods: Sequence[Mod] = (),
@@ -56,9 +60,11 @@ def client_app(
       model: the model; server and clients must have the same.
       data_fn: called with Flower's context (``context.node_config["partition-id"]``): this client's data, as for a
         process's ``next``: a `ClientDataset`, or an iterable of batches.
-      client_work: a client's work, usually `build_model_delta_client_work(model, optimizer)`.
-      client_batching: how a `ClientDataset` is cut into batches. Without a seed of its own, examples are shuffled with
-        the client's key of the round, which is another order than the simulation's; with one, they agree.
+      client_work: a client's work, usually `build_model_delta_client_work(model, optimizer)`; or a function that
+        returns it, of a dict of settings: the run's ``run_config``, and the server's ``train_config``, which wins.
+      client_batching: how a `ClientDataset` is cut into batches, or such a function. Without a seed of its own,
+        examples are shuffled with the client's key of the round, which is another order than the simulation's; with
+        one, they agree.
       evaluation_data_fn: the data to evaluate on; ``data_fn`` by default.
       evaluation_batch_size: of `ClientDataset`s in evaluation.
       mods: Flower's mods, outermost first: ``flwr.clientapp.mod.fixedclipping_mod`` and others for differential
@@ -74,17 +80,28 @@ def client_app(
         raise InputError("data_fn is a function of Flower's context that returns this client's data")
     app = ClientApp(mods=list(mods))
     template = check_model(model).shapes
-    train = _Training(model, client_work, client_batching, template)
+    made: dict[str, _Training] = {}  # each is jitted once
+
+    def train(weights: ModelWeights, context: FlowerContext, config: Any) -> tuple[int, ClientResult]:
+        given = {name: value for name, value in config.items() if name not in OWN_SETTINGS}
+        settings = {**context.run_config, **given}
+        fixed = not callable(client_work) and not callable(client_batching)
+        name = "" if fixed else repr(sorted(settings.items()))
+        if name not in made:
+            work = client_work(settings) if callable(client_work) else client_work
+            batching = client_batching(settings) if callable(client_batching) else client_batching
+            made[name] = _Training(model, work, batching, template)
+        return made[name](weights, data_fn(context), config)
 
     @app.train()
     def train_fn(message: Message, context: FlowerContext) -> Message:
         if is_fit(message):
             weights, config = fit_message(message, template)
-            _, result = train(weights, data_fn(context), config)
+            _, result = train(weights, context, config)
             return fit_reply(message, (result.update, list(result.non_trainable)), result.update_weight)
         weights = _weights(message, template)
         config = content_of(message.content, "config_records", CONFIG, "a training message")
-        steps, result = train(weights, data_fn(context), config)
+        steps, result = train(weights, context, config)
         metrics = scalars(results_of(result.measurements))
         metrics.pop("num_examples", None)  # a count, which strategies would average
         metrics["num-examples"] = float(result.update_weight)

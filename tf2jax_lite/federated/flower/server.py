@@ -307,6 +307,7 @@ def server_app(
     on_result: Callable[[ModelWeights, Any], None] | None = None,
     timeout: float = 3600.0,
     checkpoint_dir: str | Path | CheckpointStore | None = None,
+    train_config: Mapping[str, Any] | None = None,
 ) -> ServerApp:
     """Make a Flower ``ServerApp`` that trains a model.
 
@@ -323,6 +324,7 @@ def server_app(
       checkpoint_dir: where the state of a `BlocksStrategy` is saved after each round, or a `CheckpointStore`. A server
         that is started again resumes from there: ``num_rounds`` counts the rounds before, too, and the weights are
         those of an uninterrupted run. Flower's wrappers keep no state there.
+      train_config: settings of clients' work, such as ``{"learning-rate": 0.1}``: see `client_app`.
 
     Returns:
       The app, for ``[tool.flwr.app.components]``.
@@ -366,6 +368,7 @@ def server_app(
             initial_arrays=to_arrays(weights),
             num_rounds=max(0, int(context.run_config.get("num-server-rounds", num_rounds)) - done),
             timeout=timeout,
+            train_config=ConfigRecord(dict(train_config or {})),
             evaluate_fn=after,
         )
         if on_result is not None:
