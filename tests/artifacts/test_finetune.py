@@ -163,7 +163,11 @@ def test_interrupted_and_resumed_ends_with_the_same_bits(artifact, trained, tmp_
         ({"freeze": ["("]}, InputError, "regular expressions"),
         ({"eval_examples": {"features": TEST["features"]}}, InputError, "the evaluation data: no targets"),
         ({"examples": {**TRAIN, "y": TRAIN["y"][:3]}}, InputError, "differ in the number"),
-        ({"examples": {"a": TRAIN["y"], "b": TRAIN["y"], "y": TRAIN["y"]}}, InputError, r"no arrays for the inputs"),
+        (
+            {"examples": {"a": TRAIN["y"], "b": TRAIN["y"], "y": TRAIN["y"]}},
+            InputError,
+            r"of the columns \['a', 'b'\] has shape",
+        ),
         ({"learning_rate": 1e30, "optimizer": "sgd"}, TrainingError, "lower the learning rate"),
         ({"weight_decay": math.nan}, InputError, "not nan, adamw"),
         ({"checkpoint_dir": "x" * 300}, CheckpointError, "too long"),

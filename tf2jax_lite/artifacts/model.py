@@ -108,7 +108,9 @@ class TrainableModel:
             columns = [_as_array(found[name], f"{where}: {name!r}") for name in others]  # of a table
             if all(column.ndim == 1 and column.dtype.kind in "biuf" for column in columns):
                 found = {name: value for name, value in found.items() if name not in others}
-                found[next(iter(self.inputs))] = np.stack(columns, axis=1)
+                name = next(iter(self.inputs))
+                rows, called = np.stack(columns, axis=1), f"{where}: {name!r} of the columns {others}"
+                found[name] = _in_shape(rows, self.shapes.get(name), called)
         missing = [name for name in self.inputs if name not in found]
         if missing:
             raise InputError(f"{where}: no arrays for the inputs {missing}; there are {sorted(found)}.")
