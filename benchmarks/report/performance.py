@@ -8,7 +8,20 @@ from typing import Any
 from ..conversion import GIVEN
 from ..records import Record
 from . import kernels, targets
-from .tables import different, groups, machines, median, milliseconds, ratio, ready, table, template, versions_and_days
+from .tables import (
+    CONTESTANTS,
+    different,
+    groups,
+    machines,
+    median,
+    milliseconds,
+    prepared,
+    ratio,
+    ready,
+    table,
+    template,
+    versions_and_days,
+)
 
 
 def _stages(records: Sequence[Record]) -> str:
@@ -54,7 +67,7 @@ def _models(title: str, records: Sequence[Record], *, compiling: bool = True) ->
                 *(ratio(r["ratios"].get(o)) for o in others),
                 *map(ratio, prepared),
                 f"{r['ours']['equations']} / {r['native']['equations']}",
-                f"{r['ours'].get('kernels', '')} / {r['native'].get('kernels', '')}",
+                " / ".join(f"{r[who]['kernels']:.0f}" if "kernels" in r[who] else "" for who in ("ours", "native")),
                 _rate(r),
             )
         )
@@ -193,12 +206,14 @@ def suites_of(results: Sequence[Record]) -> dict[str, list[Record]]:
     """Return results by suite; of several values of one measurement, the last one.
 
     A result may lack contestants, such as tf2jax, that an earlier one for the same case has: their ratios, which are of
-    one session, stay.
+    one session, stay; their costs go, which would be compared with another session's.
     """
     found: dict[tuple[Any, ...], Record] = {}
     for r in results:
         old = found.get(key := tuple(r.get(name) for name in _CASE), {})
-        found[key] = {**old, **r, "ratios": {**old.get("ratios", {}), **r.get("ratios", {})}}
+        kept = {k: v for k, v in old.items() if "ours" not in r or k not in CONTESTANTS}
+        both = {"ratios": r.get("ratios", {}), "prepared": prepared(r)}
+        found[key] = {**kept, **r, **{part: {**old.get(part, {}), **new} for part, new in both.items()}}
     suites: dict[str, list[Record]] = {}
     for r in found.values():
         suites.setdefault(r["suite"], []).append(r)

@@ -33,6 +33,15 @@ def test_models_that_were_not_measured_are_counted() -> None:
     assert "On another processor" not in text
 
 
+def test_costs_of_two_sessions_are_not_compared() -> None:
+    cost = {"trace": 0.1, "compile": 1.0, "different": 3}
+    case = {"suite": "compile", "model": "gru", "size": "full", "batch": 1}
+    old = {**case, "ours": {**cost, "cpu": 1.0}, "native": {**cost, "cpu": 2.0}, "peer": {**cost, "cpu": 4.0}}
+    new = {**case, "ours": {**cost, "cpu": 3.0}, "native": {**cost, "cpu": 2.0, "different": 2.5}}
+    text = performance.page([old, new])
+    assert "| gru | 1 | 3000 | 1.50 | 0.25 | 1.00 | 3 / 2 | 1000 / 1000 |" in text
+
+
 def test_what_another_processor_measured_stands_apart() -> None:
     step = {"suite": "train", "model": "gru", "batch": 8, "ratios": {"native": 0.25}}
     other = [_run("gru", 1, 0.9), _run("gru", 8, 0.6), _run("lstm", 1, 0.4), step, _memory("gru", 3.0)]
