@@ -30,8 +30,8 @@ def noised(**options):
     return agg.DifferentiallyPrivateFactory(1.0, COUNT, CLIP, noise_seed=0, **options)
 
 
-def quantile(stddev=2.0):
-    return agg.QuantileEstimation(CLIP, 0.5, 0.2, below_estimate_stddev=stddev, clients_per_round=COUNT)
+def quantile(start=CLIP, stddev=2.0):
+    return agg.QuantileEstimation(start, 0.5, 0.2, below_estimate_stddev=stddev, clients_per_round=COUNT)
 
 
 # A factory, and the most that its result moves by if a client is exchanged.
@@ -39,7 +39,7 @@ PRIVATE = {
     "fixed": (noised(), 2 * CLIP / COUNT),
     "adaptive": (dataclasses.replace(noised(), clip=quantile()), 2 * CLIP / COUNT),
     "trees": (noised(tree=agg.TreeNoise(2, 3)), 2 * CLIP / COUNT),
-    "zeroing": (agg.ZeroingFactory(quantile(), noised()), 2 * CLIP / COUNT),
+    "zeroing": (agg.ZeroingFactory(quantile(10 * CLIP), noised()), 2 * CLIP / COUNT),
     "clipping": (agg.ClippingFactory(0.1, noised()), 2 * 0.1 / COUNT),
     "compressed": (agg.CompressionFactory(agg.TopK(0.5), noised()), 2 * CLIP / COUNT),
     "secure": (noised(record_aggregation_factory=agg.SecureSumFactory(1.0)), 2 * CLIP / COUNT),
@@ -81,7 +81,10 @@ ALGORITHMS = {
 
 @dataclasses.dataclass(frozen=True)
 class Recorded(Factory):
-    """An aggregation that keeps its results, and passes zeros on."""
+    """An aggregation that keeps its results, and passes a constant on.
+
+    Of a direction of zeros Mime's clients would all send zeros.
+    """
 
     inner: Factory
     results: list = dataclasses.field(default_factory=list)
@@ -92,7 +95,7 @@ class Recorded(Factory):
         def report(state, accumulator, key):
             found = process.report(state, accumulator, key)
             jax.debug.callback(lambda tree: self.results.append(jax.device_get(tree)), found.result)
-            return found._replace(result=jax.tree.map(jnp.zeros_like, found.result), state=state)
+            return found._replace(result=jax.tree.map(lambda r: jnp.full_like(r, 0.01), found.result), state=state)
 
         return dataclasses.replace(process, report=report)
 
@@ -100,12 +103,15 @@ class Recorded(Factory):
 
 
 def clients(changed):
-    """Return a cohort; its second client may have other data, far away."""
+    """Return a cohort; its second client may have other data, far away.
+
+    Without them no gradient is so large that `agg.ZeroingFactory` leaves it out.
+    """
     rng = np.random.default_rng(0)
     found = []
     for index in range(COUNT):
         x = rng.normal(size=(5, 4)).astype(np.float32) * (100 if changed and index == 1 else 1)
-        examples = {"x": x, "y": np.ones((5, 3), np.float32), "domain_id": (np.arange(5) % 2).astype(np.int32)}
+        examples = {"x": x, "y": np.full((5, 3), 0.1, np.float32), "domain_id": (np.arange(5) % 2).astype(np.int32)}
         found.append((f"client {index}", fed.ClientDataset(examples)))
     return found
 
