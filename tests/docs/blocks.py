@@ -46,7 +46,7 @@ def pages():
 
 
 def links(name):
-    """Return the pages that a page (or README) links to, by their path without suffix."""
+    """Return the pages to which a page, or README, links, without suffix."""
     path = ROOT / "README.md" if name == "README" else pages()[name]
     text = path.read_text() if path.suffix == ".md" else ""
     found = re.findall(r"\]\(([^)#\s]+)\.(?:md|ipynb)[^)]*\)|^:link: (\S+)$", text, re.MULTILINE)
@@ -81,7 +81,7 @@ def run(block, namespace, folder):
 
 
 def shell(code, folder):
-    """Run commands in a folder with this checkout and eight CPU devices; return their output."""
+    """Return the output of commands, with this checkout and eight CPU devices."""
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
