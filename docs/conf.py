@@ -46,7 +46,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 autosummary_generate = False
 default_role = "py:obj"  # of `name` in docstrings
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
+autodoc_preserve_defaults = False  # it fails on functions whose signature is derived from options
 autodoc_typehints = "signature"
 autodoc_mock_imports = [name for name in ("flwr", "federated_language") if find_spec(name) is None]
 napoleon_google_docstring = True
@@ -69,3 +69,11 @@ html_theme_options = {
     "use_download_button": True,
     "use_fullscreen_button": False,
 }
+if repository := os.environ.get("READTHEDOCS_GIT_CLONE_URL", "").removesuffix(".git"):  # known where the site is hosted
+    html_theme_options |= {
+        "repository_url": repository,
+        "repository_branch": os.environ.get("READTHEDOCS_GIT_IDENTIFIER", "main"),
+        "path_to_docs": "docs",
+        "use_repository_button": True,
+        "use_source_button": True,
+    }

@@ -1,16 +1,23 @@
 """Errors in the shell name options of the shell, which work."""
 
 import ast
+import builtins
+import functools
+import pkgutil
+import re
 import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf2jax_lite as tf2jax
 from tests._support import invoke
 from tests.docs.blocks import ROOT
+from tf2jax_lite import federated, finetuning
 from tf2jax_lite.cli import main
 from tf2jax_lite.cli.advice import ARGUMENTS, CLAUSES, for_shell, options
+from tf2jax_lite.support.config import Config
 
 BOUND = "convert with override_config('dynamic_shape_bound', n)"
 TRUST = 'allow it by name: override_config("trusted", "A,B").'
@@ -52,18 +59,89 @@ def test_for_shell_replaces_python_calls(command, python, shell):
     assert for_shell(python, command) == shell
 
 
+COMMANDS = (
+    *("convert", "demo", "doctor", "export-tf", "federate", "finetune", "inspect", "merge-adapters", "ops", "run"),
+    *("serve", "update", "verify"),
+)
+EXISTING = frozenset.union(*map(options, COMMANDS))
+
+
 def test_each_option_of_the_table_exists():
-    commands = ("convert", "verify", "run", "finetune", "federate", "export-tf", "inspect", "merge-adapters", "serve")
-    existing = frozenset.union(*map(options, commands))
-    assert {word for option in ARGUMENTS.values() for word in option.split() if word.startswith("--")} <= existing
+    assert {word for option in ARGUMENTS.values() for word in option.split() if word.startswith("--")} <= EXISTING
+
+
+@functools.cache
+def texts():
+    """Return the texts of more than a word that are not of the shell."""
+    found = set()
+    for path in (path for top in ("tf2jax_lite", "ops") for path in (ROOT / top).rglob("*.py")):
+        if {"cli", "codegen", "html_page.py"} & set(path.parts):
+            continue
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        parts = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        parts |= {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in nodes:
+            if isinstance(node, ast.JoinedStr):
+                found.add("".join(part.value if isinstance(part, ast.Constant) else "X" for part in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+                found.add(node.value)
+    return frozenset(
+        text for text in found if " " in text.strip() and not re.search(r"[<{]/?\w+[ >}]|;$|^import ", text)
+    )
 
 
 def test_no_error_text_mentions_a_clause_that_is_gone():
-    """Each clause stands in a string of some module beside the table's own."""
-    modules = [path for top in ("tf2jax_lite", "ops") for path in (ROOT / top).rglob("*.py")]
-    nodes = [node for path in modules if path.name != "advice.py" for node in ast.walk(ast.parse(path.read_text()))]
-    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    assert [clause for clause in CLAUSES if not any(clause in text for text in texts)] == []
+    """Each clause stands in a text of some module."""
+    assert [clause for clause in CLAUSES if not any(clause in text for text in texts())] == []
+
+
+def test_arguments_that_a_text_names_are_options_where_the_shell_has_them():
+    """An argument is advised as ``name=``, with a value or none; ``name=...`` is code."""
+    table = {name.split()[-1] for name in ARGUMENTS}
+    advice = re.compile(r"\b([a-z_]{2,})=(?=[\s,;)]|\.(?!\.)|$|True|False|'\w+')")
+    named = {(name, text) for text in texts() for name in advice.findall(text)}
+    options_in_python = [
+        (name, text) for name, text in named if f"--{name.replace('_', '-')}" in EXISTING - {"--inputs"}
+    ]
+    assert [pair for pair in options_in_python if pair[0] not in table] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_options_that_a_text_names_exist(command):
+    """Python's advice becomes an option of the command, or of one that it names."""
+    missing = []
+    for text in texts():
+        shell = for_shell(text, command)
+        assert not re.search(r"override_config\((?!.*in Python)|static_argnums=\.|split_host=True", shell), shell
+        for named, option in re.findall(r"(?:tf2jax-lite ([a-z-]+) (?:--\w+ and )?)?(?<![\w-])(--[a-z][a-z-]+)", shell):
+            if option in text:  # it is a text of the shell
+                known = options(named) if named else EXISTING
+            else:
+                known = options(named or command)
+            missing += [] if {option, option.replace("--no-", "--", 1)} & known else [(option, shell)]
+    assert [pair for pair in missing if pair[0] not in ("--upgrade",)] == []  # of pip
+
+
+def test_names_of_python_that_a_text_names_exist():
+    modules = (tf2jax, tf2jax.errors, federated, federated.aggregators, federated.metrics, finetuning, builtins)
+    roots = {"tf": "tensorflow", "np": "numpy", "tf2jax": "tf2jax_lite"}
+    missing = []
+    for text in texts():
+        for option in re.findall(r"override_config\(['\"](\w+)", text):
+            assert option in Config.__dataclass_fields__, text
+        for dotted in re.findall(r"(?<![\w./])((?:jax|tf|np|tf2jax_lite|tf2jax)(?:\.[A-Za-z_]\w*)+)", text):
+            root, dot, path = dotted.partition(".")
+            if dotted.endswith("X"):  # a part of a name is computed
+                continue
+            try:
+                pkgutil.resolve_name(roots.get(root, root) + dot + path)
+            except tf2jax.errors.MissingLibraryError:
+                continue
+            except (AttributeError, ImportError):
+                missing.append((dotted, text))
+        for name in re.findall(r"(?:\b(?:[Uu]se|[Cc]all|with|by|or) )([a-z]+(?:_[a-z]+)+)\(", text):
+            missing += [] if any(hasattr(module, name) for module in modules) else [(name, text)]
+    assert missing == []
 
 
 def call(monkeypatch, capsys, *arguments):
@@ -90,7 +168,9 @@ def write_models():
     layers = [tf.keras.layers.Input([4], name="x"), tf.keras.layers.Dense(3)]
     tf.keras.Sequential(layers).save("logits.keras")
     np.savez("x.npz", x=np.ones((2, 4), np.float32))
+    np.savez("three.npz", x=np.ones((3, 4), np.float32))
     np.savez("train.npz", x=np.ones((8, 4), np.float32), target=np.arange(8) % 3)
+    np.savez("padded.npz", x=np.ones((8, 4), np.float32), y=np.arange(8) % 4 - 1)
 
 
 @pytest.mark.full
@@ -109,6 +189,11 @@ def test_advice_of_an_error_works(tmp_path, monkeypatch, capsys):
         ),
         (convert, "--force", ["--force"]),
         (train, "--label", ["--label", "target"]),
+        (
+            [*train[:3], "padded.npz", "--out", "PADDED", *train[6:], "--from-logits"],
+            "--ignore-label",
+            ["--ignore-label", "-1"],
+        ),
     ]:
         code, error = call(monkeypatch, capsys, *failing)
         assert code == 2 and said in error and error.count("\n") == 1, error
@@ -118,6 +203,13 @@ def test_advice_of_an_error_works(tmp_path, monkeypatch, capsys):
             assert "--from-logits" in error  # the next piece of advice
             code, error = call(monkeypatch, capsys, *failing, *fix, "--from-logits")
         assert code == 0, error
+    fixed = ["convert", "logits.keras", "FIXED", "--quiet", "--platforms", "cpu", "--shapes"]
+    run = ["run", "FIXED", "--input", "three.npz", "--output", "y.npz"]
+    assert call(monkeypatch, capsys, *fixed, "x=2,4") == (0, "")
+    code, error = call(monkeypatch, capsys, *run)
+    assert code == 2 and "tf2jax-lite convert --shapes" in error
+    assert call(monkeypatch, capsys, *fixed, "x=b,4", "--force")[0] == 0
+    assert call(monkeypatch, capsys, *run)[0] == 0
     refused = invoke("inspect", "reads")
     assert refused.exit_code == 1 and "--trust ReadFile" in " ".join(refused.output.split())
     assert "--trust" not in invoke("inspect", "reads", "--trust", "ReadFile").output

@@ -45,6 +45,15 @@ def pages():
     }
 
 
+def links(name):
+    """Return the pages to which a page, or README, links, without suffix."""
+    path = ROOT / "README.md" if name == "README" else pages()[name]
+    text = path.read_text() if path.suffix == ".md" else ""
+    found = re.findall(r"\]\(([^)#\s]+)\.(?:md|ipynb)[^)]*\)|^:link: (\S+)$", text, re.MULTILINE)
+    targets = [os.path.normpath(path.parent / (first or second)) for first, second in found]
+    return {os.path.relpath(target, DOCS) for target in targets}
+
+
 def blocks(path, language="python"):
     """Return the blocks of a page, in languages as of fences (``python|sh``)."""
     if path.suffix == ".ipynb":
@@ -64,7 +73,7 @@ def blocks(path, language="python"):
 def run(block, namespace, folder):
     """Run a block in a folder; Python as a file, from which AutoGraph reads it."""
     if block.language == "sh":
-        shell(block.code, folder)
+        print(shell(block.code, folder))
         return
     file = folder / f"line_{block.line}.py"
     file.write_text("\n" * (block.line - 1) + block.code)
@@ -72,7 +81,7 @@ def run(block, namespace, folder):
 
 
 def shell(code, folder):
-    """Run commands in a folder with this checkout and eight CPU devices."""
+    """Return the output of commands, with this checkout and eight CPU devices."""
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
@@ -82,3 +91,4 @@ def shell(code, folder):
     command = ["bash", "-e", "-o", "pipefail", "-c", code]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{code}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+    return done.stdout

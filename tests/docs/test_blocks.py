@@ -1,9 +1,10 @@
 """The Python code and the commands of every page of docs/, and of notebooks, run.
 
 A page's blocks run in order, in one namespace and an empty directory. ``SETUPS`` has the files and names that pages
-take for granted.
+take for granted. Of a page that does one of the ``JOBS`` of new users, the outcome is compared.
 """
 
+import itertools
 import json
 import os
 import re
@@ -12,7 +13,8 @@ import sys
 import numpy as np
 import pytest
 
-from tests.docs.blocks import DOCS, ROOT, blocks, pages, run
+from tests.docs.blocks import DOCS, ROOT, blocks, links, pages, run
+from tests.docs.jobs import JOBS
 from tf2jax_lite.ops import registry
 from tf2jax_lite.support.errors import entry_address
 
@@ -152,7 +154,7 @@ def cases():
 
 @pytest.mark.default_cases(*DEFAULT)
 @pytest.mark.parametrize("name", cases())
-def test_blocks_of_a_page_run(name, tmp_path, monkeypatch):
+def test_blocks_of_a_page_run(name, tmp_path, monkeypatch, capfd):
     if name in LIBRARIES:
         for library in LIBRARIES[name]:
             pytest.importorskip(library)
@@ -169,6 +171,19 @@ def test_blocks_of_a_page_run(name, tmp_path, monkeypatch):
             assert not block.label or entry_address(type(error.value)).endswith(f"#{block.label}")
         else:
             assert words[0] == "no-test" and len(words) > 2, f"{name}, line {block.line}: no-test needs a reason"
+    printed = capfd.readouterr().out
+    for job in (job for job in JOBS.values() if job.way[-1] == name):
+        assert [pattern for pattern in job.prints if not re.search(pattern, printed)] == []
+        assert [file for file in job.writes if not (tmp_path / file).is_file()] == []
+        assert eval(job.holds, namespace)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_links_lead_to_the_page_of_a_job(job):
+    way = JOBS[job].way
+    assert way[0] in ("README", "index")
+    for page, following in itertools.pairwise(way):
+        assert following in links(page)
 
 
 NOTEBOOKS = {name: path for name, path in pages().items() if path.suffix == ".ipynb"}

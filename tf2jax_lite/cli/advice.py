@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 # Clauses of Python without an option that means the same.
 CLAUSES = {
+    " (in Python: inputs=)": "",
     ", or switch the check off with override_config('strict_shape_check', False) around conversion or call": "",
     ", or switch the check off with override_config('strict_shape_check', False) at conversion": "",
     ", or switch the check off with override_config('strict_dtype_check', False)": "",
@@ -44,18 +45,19 @@ ARGUMENTS = {
     **{
         name: f"--{name.replace('_', '-')}"
         for name in (
-            *("algorithm", "backend", "bisect", "clip_norm", "domain_key", "freeze", "from_logits", "ignore_label"),
             *(
-                "stablehlo",
-                "import",
-                "label",
-                "model",
-                "output",
-                "shapes",
-                "split_host",
-                "train_fully",
-                "train_signature",
+                "algorithm",
+                "backend",
+                "bisect",
+                "clip_norm",
+                "domain_key",
+                "dtype",
+                "framework",
+                "freeze",
+                "from_logits",
             ),
+            *("ignore_label", "import", "inputs", "label", "mlir", "model", "output", "shapes", "split_host"),
+            *("stablehlo", "train_fully", "train_signature", "weights"),
         )
     },
 }

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tf2jax_lite.support.errors import documentation_address
+
 from .federated import run_federated
 
 __all__ = ["load_digits", "run_demo"]
@@ -114,6 +116,8 @@ def run_demo(console: Any, steps: int = 300) -> dict[str, float]:
     text = f"accuracy after {steps} steps of optax.adam in JAX:            [bold green]{after:.1%}[/bold green]"
     console.print(text, markup=True)
     curve = run_federated(console, predict, params, (train_x, train_y), (test_x, test_y))
+    site = documentation_address() or "docs/"
+    console.print(f"Next: tf2jax-lite inspect MODEL, for a model of yours, and {site}", soft_wrap=True)
     return {
         "before": before,
         "after": after,

@@ -57,7 +57,9 @@ def update_artifact(
         if metadata.get("source") is None:
             raise ExportError(f"{folder} has no source to update")
         if metadata.get("stacked"):
-            raise InputError(f"{folder} was written with --scan-layers, which update does not support")
+            raise InputError(
+                f"{folder} has layers stacked by scan_layers, which cannot be updated. Convert without it."
+            )
         arrays = _arrays(folder, metadata)
     arrays.update(flatten_params(params or {}))
     arrays = {name: np.asarray(value) for name, value in arrays.items()}

@@ -47,8 +47,8 @@ class ModelOptions(LossOptions):
     """Options that make a trainable model of an artifact."""
 
     loss: str = option(
-        help="sparse_categorical_crossentropy, categorical_..., binary_crossentropy, mse, mae, huber, log_cosh, "
-        "cosine, or module:function of your own.",
+        help="sparse_categorical_crossentropy, categorical_crossentropy, binary_crossentropy, mse, mae, huber, "
+        "log_cosh, cosine, or module:function of your own.",
         identity="always",
         shell_default="sparse_categorical_crossentropy",
     )
