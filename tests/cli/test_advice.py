@@ -205,10 +205,11 @@ def test_advice_of_an_error_works(tmp_path, monkeypatch, capsys):
         assert code == 0, error
     fixed = ["convert", "logits.keras", "FIXED", "--quiet", "--platforms", "cpu", "--shapes"]
     run = ["run", "FIXED", "--input", "three.npz", "--output", "y.npz"]
-    assert call(monkeypatch, capsys, *fixed, "x=2,4") == (0, "")
+    found = call(monkeypatch, capsys, *fixed, "inputs=2,4")
+    assert found == (0, ""), found
     code, error = call(monkeypatch, capsys, *run)
-    assert code == 2 and "tf2jax-lite convert --shapes" in error
-    assert call(monkeypatch, capsys, *fixed, "x=b,4", "--force")[0] == 0
+    assert code == 2 and "comes with tf2jax-lite convert --shapes" in error
+    assert call(monkeypatch, capsys, *fixed, "inputs=b,4", "--force")[0] == 0
     assert call(monkeypatch, capsys, *run)[0] == 0
     refused = invoke("inspect", "reads")
     assert refused.exit_code == 1 and "--trust ReadFile" in " ".join(refused.output.split())
