@@ -8,20 +8,9 @@ from typing import Any
 from ..conversion import GIVEN
 from ..records import Record
 from . import kernels, targets
-from .tables import (
-    CONTESTANTS,
-    different,
-    groups,
-    machines,
-    median,
-    milliseconds,
-    prepared,
-    ratio,
-    ready,
-    table,
-    template,
-    versions_and_days,
-)
+from .tables import different, groups, machines, median, milliseconds, ratio, ready, table, template, versions_and_days
+
+_COSTS = ("ours", "native", "peer")  # parts of a result, of one session
 
 
 def _stages(records: Sequence[Record]) -> str:
@@ -206,14 +195,13 @@ def suites_of(results: Sequence[Record]) -> dict[str, list[Record]]:
     """Return results by suite; of several values of one measurement, the last one.
 
     A result may lack contestants, such as tf2jax, that an earlier one for the same case has: their ratios, which are of
-    one session, stay; their costs go, which would be compared with another session's.
+    one session, stay. Their costs do not: a ratio of them to ours would be one of two sessions.
     """
     found: dict[tuple[Any, ...], Record] = {}
     for r in results:
         old = found.get(key := tuple(r.get(name) for name in _CASE), {})
-        kept = {k: v for k, v in old.items() if "ours" not in r or k not in CONTESTANTS}
-        both = {"ratios": r.get("ratios", {}), "prepared": prepared(r)}
-        found[key] = {**kept, **r, **{part: {**old.get(part, {}), **new} for part, new in both.items()}}
+        kept = {part: value for part, value in old.items() if "ours" not in r or part not in _COSTS}
+        found[key] = {**kept, **r, "ratios": {**old.get("ratios", {}), **r.get("ratios", {})}}
     suites: dict[str, list[Record]] = {}
     for r in found.values():
         suites.setdefault(r["suite"], []).append(r)

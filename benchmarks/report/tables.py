@@ -52,19 +52,10 @@ def versions_and_days(results: Sequence[Record]) -> tuple[str, str]:
     return "; ".join(sorted(used)), " to ".join(dict.fromkeys((days[0], days[-1])))
 
 
-CONTESTANTS = ("ours", "native", "peer")
-"""Parts of a result that hold what a contestant costs."""
-
-
-def prepared(result: Record) -> dict[str, float]:
-    """Return our CPU time to trace and compile relative to each other contestant's."""
-    costs = {who: result[who]["cpu"] for who in CONTESTANTS if "cpu" in result.get(who, {})}
-    return {who: costs["ours"] / cost for who, cost in costs.items() if "ours" in costs and who != "ours"}
-
-
 def ready(result: Record, other: str) -> float | None:
     """Return our CPU time to trace and compile relative to another's, if it is known."""
-    return {**result.get("prepared", {}), **prepared(result)}.get(other)
+    ours, theirs = result.get("ours", {}), result.get(other, {})
+    return ours["cpu"] / theirs["cpu"] if "cpu" in theirs and "cpu" in ours else None
 
 
 def different(result: Record, who: str) -> int:

@@ -208,7 +208,7 @@ def test_advice_of_an_error_works(tmp_path, monkeypatch, capsys):
     found = call(monkeypatch, capsys, *fixed, "inputs=2,4")
     assert found == (0, ""), found
     code, error = call(monkeypatch, capsys, *run)
-    assert code == 2 and "comes with tf2jax-lite convert --shapes" in error
+    assert code == 2 and "a symbolic dimension with tf2jax-lite convert --shapes" in error
     assert call(monkeypatch, capsys, *fixed, "inputs=b,4", "--force")[0] == 0
     assert call(monkeypatch, capsys, *run)[0] == 0
     refused = invoke("inspect", "reads")

@@ -180,8 +180,9 @@ def _bound(
             return call_module(given, arrays, key)
         except (ValueError, ir.MLIRError) as error:  # MLIR's where a result would have a size below 0
             text = " ".join(str(error).split())
-            fix = "A symbolic dimension, for other sizes, comes with shapes=."
-            fix = "An empty batch runs with backend='source'." if "Expected value >= 1" in text else fix
+            fix = "For other sizes, export a symbolic dimension with shapes=."
+            if "Expected value >= 1" in text:
+                fix = "An empty batch runs with backend='source'."
             raise InputError(f"{interface.name}: the inputs do not fit the StableHLO. {fix} {text}") from error
 
     def function(*args: Any, **kwargs: Any) -> Any:

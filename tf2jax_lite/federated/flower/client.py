@@ -36,8 +36,7 @@ from tf2jax_lite.learning.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 Settings = Mapping[str, Any]
-OWN_SETTINGS = ("server-round", "index", "key", "key-impl", "reply")
-"""Entries of a training message that are `BlocksStrategy`'s."""
+_PROTOCOL = ("server-round", "index", "key", "key-impl", "reply")  # entries of a training message, by the strategy
 
 
 def client_app(
@@ -83,7 +82,7 @@ def client_app(
     made: dict[str, _Training] = {}  # each is jitted once
 
     def train(weights: ModelWeights, context: FlowerContext, config: Any) -> tuple[int, ClientResult]:
-        given = {name: value for name, value in config.items() if name not in OWN_SETTINGS}
+        given = {name: value for name, value in config.items() if name not in _PROTOCOL}
         settings = {**context.run_config, **given}
         fixed = not callable(client_work) and not callable(client_batching)
         name = "" if fixed else repr(sorted(settings.items()))
