@@ -24,14 +24,8 @@ from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import flower
 from tf2jax_lite.federated.aggregators import CoordinateMedianFactory, UnweightedMeanFactory
 from tf2jax_lite.federated.client_work import build_model_delta_client_work
-from tf2jax_lite.federated.compose import (
-    build_add_finalizer,
-    build_apply_optimizer_finalizer,
-    compose_learning_process,
-    initial_weights,
-)
+from tf2jax_lite.federated.compose import build_add_finalizer, build_apply_optimizer_finalizer, compose_learning_process
 from tf2jax_lite.learning.checkpoints import CheckpointFile
-from tf2jax_lite.learning.data import BatchHParams
 from tf2jax_lite.learning.model import evaluate_model
 from tf2jax_lite.learning.process import ModelWeights
 
@@ -67,7 +61,7 @@ class Grid:
         self._fail = set(fail)
         self._states = {node: RecordDict() for node in self._data}
         self.app = _client_app(apps.BATCHING, mods)
-        self.sent, self.received = [], []
+        self.sent, self.received, self.run_config = [], [], {}
 
     def fails(self, message):
         """Return whether a message's client drops out."""
@@ -83,7 +77,9 @@ class Grid:
             self.sent.append(message)
             node = message.metadata.dst_node_id
             DATA[node] = self._data[node]
-            context = Context(run_id=1, node_id=node, node_config={}, state=self._states[node], run_config={})
+            context = Context(
+                run_id=1, node_id=node, node_config={}, state=self._states[node], run_config=self.run_config
+            )
             if self.fails(message):
                 replies.append(Message(Error(code=1, reason="it broke"), reply_to=message))
             else:
@@ -425,30 +421,25 @@ def test_refusals(call, match):
         call()
 
 
-def test_settings_reach_client_work_and_batching():
-    """The run's, and the server's, which win."""
-    seen, dataset = [], apps.clients(1)[0]
+@pytest.mark.parametrize("own", [True, False], ids=["BlocksStrategy", "FedAvg"])
+def test_settings_reach_client_work_and_batching(own):
+    """The run's, and the server's, which win; one client work serves all clients and rounds."""
+    seen, datasets = [], apps.clients(3)
+    plain = apps.BATCHING.replace(skip_shuffle=True)  # FedAvg sends no client index, see above
 
     def work(settings):
-        seen.append((settings["learning-rate"], settings["batch-size"]))
+        seen.append(dict(settings))
         return build_model_delta_client_work(apps.MODEL, optax.sgd(settings["learning-rate"]))
 
-    app = flower.client_app(
+    grid = Grid(datasets)
+    grid.run_config = {"learning-rate": 7.0, "batch-size": 8}
+    grid.app = flower.client_app(
         apps.MODEL,
-        lambda context: dataset,
+        lambda context: DATA[context.node_id],
         client_work=work,
-        client_batching=lambda settings: BatchHParams(settings["batch-size"]),
+        client_batching=lambda settings: plain.replace(batch_size=settings["batch-size"]),
     )
-    steps = []
-    weights = initial_weights(apps.MODEL, jax.random.key(0), None)
-    for rate, size in ((0.0, 2), (0.5, 3)):
-        config = ConfigRecord({"learning-rate": rate, "server-round": 1, "index": 0, "reply": flower.records.UPDATE})
-        content = RecordDict({flower.records.WEIGHTS: flower.records.to_arrays(weights), flower.records.CONFIG: config})
-        message = Message(content, message_type="train", dst_node_id=1)
-        context = Context(1, 1, {}, RecordDict(), {"learning-rate": 7.0, "batch-size": size})
-        reply = app(message, context)
-        steps.append(reply.content["metrics"]["steps"])
-        moved = any(np.abs(array.numpy()).max() > 0 for array in reply.content[flower.records.WEIGHTS].values())
-        assert moved == (rate > 0)
-    count = len(dataset)
-    assert seen == [(0.0, 2), (0.5, 3)] and steps == [-(-count // 2), -(-count // 3)]
+    strategy = flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator()) if own else FedAvg()
+    weights, _ = _run(strategy, grid, train_config={"learning-rate": 0.3})
+    _assert_same(weights, _simulated(_in_order_of_nodes(datasets), batching=plain)[0].weights)
+    assert seen == [{"learning-rate": 0.3, "batch-size": 8}]
