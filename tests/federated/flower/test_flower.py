@@ -423,7 +423,7 @@ def test_refusals(call, match):
 
 @pytest.mark.parametrize("own", [True, False], ids=["BlocksStrategy", "FedAvg"])
 def test_settings_reach_client_work_and_batching(own):
-    """The run's, and the server's, which win; one client work serves all clients and rounds."""
+    """The server's win over the run's; all rounds share one client work."""
     seen, datasets = [], apps.clients(3)
     plain = apps.BATCHING.replace(skip_shuffle=True)  # FedAvg sends no client index, see above
 
