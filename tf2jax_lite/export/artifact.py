@@ -226,7 +226,6 @@ def _format() -> dict[str, Any]:
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "versions": {name: importlib.metadata.version(name) for name in ("jax", "numpy")},
-        "nested_params": True,
     }
 
 

@@ -257,7 +257,6 @@ def _from_source(
             raise ValueError(f"there are {interface.count} arrays, not {max(used) + 1}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ExportError(f"the metadata's arguments cannot be read: {type(error).__name__}: {error}") from error
-    nested = bool(metadata.get("nested_params"))  # earlier versions wrote functions of a flat dict
     modules = metadata.get("framework") == "nnx"
     if modules:
         nnx = importlib.import_module(".nnx", __package__)
@@ -288,9 +287,9 @@ def _from_source(
         if _draws(entry) and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
         key = {"rng": _typed(rng)} if _draws(entry) else {}
-        complete = _complete(params, needed, stacks, interface)
-        results, after = written(nest_params(complete) if nested else complete, *given, **key)
-        changed = flatten_params(after) if nested else after
+        complete = nest_params(_complete(params, needed, stacks, interface))
+        results, after = written(complete, *given, **key)
+        changed = flatten_params(after)
         return results, {**params, **{name: changed[name] for name in entry["updates"]}}
 
     return function
