@@ -1,4 +1,4 @@
-"""Artifacts, checkpoints and inputs of earlier versions load, with recorded results.
+"""Artifacts, checkpoints and inputs of earlier versions load as recorded.
 
 `testdata/make_stored.py` wrote them.
 """

@@ -17,9 +17,8 @@ import numpy as np
 from tf2jax_lite.calling.coercion import is_key, kind_of
 from tf2jax_lite.calling.integers import fit_integers
 from tf2jax_lite.calling.interface import Interface
-from tf2jax_lite.calling.layer_stacks import Stacks, names_of, stacked
 from tf2jax_lite.calling.names import accepted_names, match_arrays
-from tf2jax_lite.calling.params import VariableName, flatten_params, nest_params
+from tf2jax_lite.calling.params import Stacks, VariableName, flatten_params, names_of, nest_params, stacked
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, by_name, map_structure
 from tf2jax_lite.jaxprs.compat import ir
 from tf2jax_lite.pipeline.keras_training import TrainingFacts

@@ -1,17 +1,26 @@
-"""Loop bound splitting: ``i < minimum(a, b)`` to ``i < a and i < b``.
+"""Minimum and Maximum with a static limit, which bounds a loop or a size.
 
-Often one limit is static and the other is runtime-dependent: `tf.compat.v1.nn.dynamic_rnn` runs up to
-``minimum(time_steps, reduce_max(sequence_length))``. As a condition of its own, the static limit bounds the loop.
+- `split_loop_bounds`: ``i < minimum(a, b)`` to ``i < a and i < b``. Often one limit is static and the other is
+  runtime-dependent: `tf.compat.v1.nn.dynamic_rnn` runs up to ``minimum(time_steps, reduce_max(sequence_length))``. As a
+  condition of its own, the static limit bounds the loop.
+- `fold_clamps`: ``maximum(n, x)`` is ``n`` if the integer range of ``x`` is up to ``n``. The number of bins of
+  `tf.math.bincount` is ``minimum(n, maximum(n, x))`` if ``minlength`` equals ``maxlength`` (Keras's CategoryEncoding),
+  and ``maximum(256, x + 1)`` with ``x`` clipped to [0, 255] in Keras's Equalization. Folding makes it static although
+  ``x`` is runtime-dependent.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir import build
-from tf2jax_lite.ir.traversal import producer, skip
+from tf2jax_lite.ir.traversal import constant_value, producer, skip
+from tf2jax_lite.jaxprs.interval import Interval
+from tf2jax_lite.passes.analysis.integer_ranges import IntegerRanges
 from tf2jax_lite.support.config import Config
 
 # Comparisons that hold while the loop runs, with the position of the limit.
@@ -19,7 +28,7 @@ _COMPARISONS = {"Less": 1, "LessEqual": 1, "Greater": 0, "GreaterEqual": 0}
 _TRANSPARENT = ("Identity", "LoopCond")
 
 
-def run(graph: ir.Graph, config: Config) -> ir.Graph:
+def split_loop_bounds(graph: ir.Graph, config: Config) -> ir.Graph:
     """Split such conditions in every loop. Values are the same, NaN included."""
     del config
     splitter = _Splitter(graph.functions)
@@ -161,3 +170,60 @@ def _terms(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> list[ir.TensorRef
     if node is None or node.op != "Minimum":
         return [ref]
     return [term for operand in node.inputs for term in _terms(operand, nodes)]
+
+
+# Whether the range of the other operand determines the result.
+_CLAMPS: dict[str, Callable[[Interval, int], bool]] = {
+    "Minimum": lambda other, limit: other.lower >= limit,
+    "Maximum": lambda other, limit: other.upper <= limit,
+}
+_INT32 = np.dtype(np.int32)
+
+
+def fold_clamps(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Replace the runtime-dependent operand of such clamps by the broadcast limit.
+
+    The limit gets the operand's shape.
+    """
+    del config
+    return graph.mapped(_with_folded)
+
+
+def _with_folded(function: ir.Function) -> ir.Function:
+    if function.ops.isdisjoint(_CLAMPS):
+        return function
+    nodes = {node.name: node for node in function.nodes}
+    ranges = IntegerRanges(nodes)
+    taken = {*nodes, *(arg.name for arg in function.args)}
+    out: list[ir.Node] = []
+    for node in function.nodes:
+        found = _folded(node, nodes, ranges, taken) if node.op in _CLAMPS else None
+        out += found or [node]
+    return function if len(out) == len(function.nodes) else dataclasses.replace(function, nodes=tuple(out))
+
+
+def _folded(
+    node: ir.Node, nodes: Mapping[str, ir.Node], ranges: IntegerRanges, taken: set[str]
+) -> list[ir.Node] | None:
+    """Return the nodes that replace a clamp; None if the ranges do not determine it."""
+    for own in range(len(node.inputs)):
+        value, other = _constant(node.inputs[own], nodes), ranges.of(node.inputs[1 - own])
+        both_constant = _constant(node.inputs[1 - own], nodes) is not None  # tracing folds these
+        if value is not None and other is not None and not both_constant and _CLAMPS[node.op](other, int(value)):
+            return _with_constant_operand(node, own, value.dtype, taken)
+    return None
+
+
+def _constant(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> np.ndarray | None:
+    """Return an integer Const's value, else None: a float's other operand may be NaN."""
+    value = constant_value(ref, nodes, through=())
+    return value if value is not None and value.ndim == 0 and value.dtype.kind in "iu" else None
+
+
+def _with_constant_operand(node: ir.Node, own: int, dtype: np.dtype, taken: set[str]) -> list[ir.Node]:
+    limit, other = node.inputs[own], node.inputs[1 - own]
+    shape = build.node("Shape", other, name=ir.free_name(f"{node.name}/shape", taken), T=dtype, out_type=_INT32)
+    fill = build.node("Fill", shape, limit, name=ir.free_name(f"{node.name}/limit", taken), T=dtype, index_type=_INT32)
+    inputs = [limit, limit]
+    inputs[1 - own] = ir.TensorRef(fill.name)
+    return [shape, fill, dataclasses.replace(node, inputs=tuple(inputs))]
