@@ -13,13 +13,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite.calling.layer_stacks import stacked
-from tf2jax_lite.calling.params import is_trainable
+from tf2jax_lite.calling.params import is_trainable, stacked
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments, map_structure
 from tf2jax_lite.jaxprs.independence import Examples, examples_of_results
 from tf2jax_lite.pipeline.converted_function import AnnotatedFunction
+from tf2jax_lite.support.command_options import ExportOptions
 from tf2jax_lite.support.errors import ExportError, InputError, LoweringError, Tf2JaxError, UnsupportedError
-from tf2jax_lite.support.export_options import ExportOptions
 from tf2jax_lite.support.extras import require_device
 from tf2jax_lite.support.options import takes
 from tf2jax_lite.support.stored_array import StoredArray
@@ -229,7 +228,6 @@ def _format() -> dict[str, Any]:
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "versions": {name: importlib.metadata.version(name) for name in ("jax", "numpy")},
-        "nested_params": True,
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite.calling.layer_stacks import stacked
+from tf2jax_lite.calling.params import stacked
 from tf2jax_lite.support.errors import ExportError, LimitError
 from tf2jax_lite.support.extras import require_device
 from tf2jax_lite.support.limits import reading

@@ -17,10 +17,10 @@ from tensorflow.python.util import _pywrap_util_port
 from tf2jax_lite.calling.names import accepted_names, match_arrays
 from tf2jax_lite.calling.structures import TensorArgument
 from tf2jax_lite.lowering import Program
+from tf2jax_lite.support.command_options import VerificationOptions
 from tf2jax_lite.support.errors import ExportError, InputError
 from tf2jax_lite.support.limits import check_bytes
 from tf2jax_lite.support.options import takes
-from tf2jax_lite.support.verification_options import VerificationOptions
 
 from .artifacts import Artifact
 from .bisection import bisect as bisect_target
