@@ -1,7 +1,7 @@
 """Suite generation: time per token of greedy generation, beside TensorFlow.
 
-It has a key-value cache. The step is that of the model gpt2_decode. Contestants: the whole loop of TensorFlow, converted; the step, converted, in
-`jax.lax.scan`; TensorFlow's loop, also compiled by XLA.
+The step, with its key-value cache, is that of the model gpt2_decode. Contestants: the whole loop of TensorFlow,
+converted; the step, converted, in `jax.lax.scan`; TensorFlow's loop, also compiled by XLA.
 """
 
 from __future__ import annotations
