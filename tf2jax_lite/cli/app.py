@@ -119,7 +119,8 @@ def _print_description(found: Any) -> None:
     verdict = ("every op is supported", "green") if found.supported else ("some ops are not supported", "red")
     console.print(styled(verdict))
     if not found.supported and any(t.dtype == "string" for s in found.signatures for t in s.inputs):
-        console.print("Ops on strings can stay in TensorFlow: tf2jax-lite convert MODEL OUT --split-host")
+        line = "Ops on strings can stay in TensorFlow: tf2jax-lite convert MODEL OUT --split-host"
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 @app.command()
