@@ -17,9 +17,8 @@ import numpy as np
 from tf2jax_lite.calling.coercion import is_key, kind_of
 from tf2jax_lite.calling.integers import fit_integers
 from tf2jax_lite.calling.interface import Interface
-from tf2jax_lite.calling.layer_stacks import Stacks, names_of, stacked
 from tf2jax_lite.calling.names import accepted_names, match_arrays
-from tf2jax_lite.calling.params import VariableName, flatten_params, nest_params
+from tf2jax_lite.calling.params import Stacks, VariableName, flatten_params, names_of, nest_params, stacked
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, by_name, map_structure
 from tf2jax_lite.jaxprs.compat import ir
 from tf2jax_lite.pipeline.keras_training import TrainingFacts
@@ -257,7 +256,6 @@ def _from_source(
             raise ValueError(f"there are {interface.count} arrays, not {max(used) + 1}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ExportError(f"the metadata's arguments cannot be read: {type(error).__name__}: {error}") from error
-    nested = bool(metadata.get("nested_params"))  # earlier versions wrote functions of a flat dict
     modules = metadata.get("framework") == "nnx"
     if modules:
         nnx = importlib.import_module(".nnx", __package__)
@@ -288,9 +286,9 @@ def _from_source(
         if _draws(entry) and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
         key = {"rng": _typed(rng)} if _draws(entry) else {}
-        complete = _complete(params, needed, stacks, interface)
-        results, after = written(nest_params(complete) if nested else complete, *given, **key)
-        changed = flatten_params(after) if nested else after
+        complete = nest_params(_complete(params, needed, stacks, interface))
+        results, after = written(complete, *given, **key)
+        changed = flatten_params(after)
         return results, {**params, **{name: changed[name] for name in entry["updates"]}}
 
     return function
@@ -334,7 +332,7 @@ def call_with_arrays(
 
     Leaves of a nested argument are named ``inputs/ids``. If the function takes one array, it may have any name.
     """
-    args, kwargs = _placed(fn.interface, arrays, lambda name, spec, array: array)
+    args, kwargs = placed_arrays(fn.interface, arrays)
     key = {"rng": rng} if fn.needs_key else {}
     return fn(params, *args, **kwargs, **key)
 
@@ -353,7 +351,7 @@ def fitting_arrays(
         computed = spec.dtype if taken is None else taken[spec.index]
         fitting[name] = _in_dtype(name, np.asarray(array), spec.dtype, computed)
 
-    _placed(interface, arrays, keep)
+    placed_arrays(interface, arrays, keep)
     return fitting
 
 
@@ -371,8 +369,10 @@ def _in_dtype(name: str, array: np.ndarray, wanted: np.dtype | None, computed: n
         return array.astype(dtype)
 
 
-def _placed(
-    interface: Interface, arrays: Mapping[str, Any], see: Callable[[str, TensorArgument, Any], Any]
+def placed_arrays(
+    interface: Interface,
+    arrays: Mapping[str, Any],
+    see: Callable[[str, TensorArgument, Any], Any] = lambda name, spec, array: array,
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return arguments from named arrays passed through ``see(name, spec, array)``."""
     arguments = interface.tensors()

@@ -8,8 +8,7 @@ from typing import Any
 
 import jax
 
-from tf2jax_lite.calling.layer_stacks import Stacks, names_of, stacked
-from tf2jax_lite.calling.params import flatten_params, nest_params
+from tf2jax_lite.calling.params import Stacks, flatten_params, names_of, nest_params, stacked
 from tf2jax_lite.calling.structures import map_structure
 
 from . import codegen

@@ -18,7 +18,7 @@ import numpy as np
 
 from tf2jax_lite.federated.aggregators.base import usable_clients
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
-from tf2jax_lite.jaxprs.walk import equations
+from tf2jax_lite.jaxprs.evaluate import equations
 from tf2jax_lite.learning.checks import immutable
 from tf2jax_lite.learning.metrics import Stat
 from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, PyTree
