@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -503,17 +504,20 @@ def entry(name: str, converted: Any, staged: Staged, function: str, *, framework
     """
     interface = converted.interface
     names = codegen.Names(taken={"nnx", "rngs", "self"} if framework == "nnx" else {"given", "state"})
-    inputs = [names.new(spec.name, "x") for spec in staged.inputs]
     arguments: dict[str, Any] = {}
     named = [(interface.argument_name(i), a) for i, a in enumerate(interface.args)]
     for argument, structure in [*named, *interface.kwargs.items()]:
         if next(iter_arguments(structure), None) is None:
             continue  # a literal, baked in
-        if isinstance(structure, TensorArgument):
-            arguments[inputs[structure.index]] = codegen.Result(structure.index)
-        else:
-            refs = map_structure(lambda x: codegen.Result(x.index) if isinstance(x, TensorArgument) else x, structure)
-            arguments[names.new(argument, "inputs")] = refs
+        refs = map_structure(lambda x: codegen.Result(x.index) if isinstance(x, TensorArgument) else x, structure)
+        whole = isinstance(structure, TensorArgument)
+        name_of = staged.inputs[structure.index].name if whole else argument
+        arguments[names.new(name_of, "x" if whole else "inputs")] = refs
+    sources = dict(leaf for name, refs in arguments.items() for leaf in codegen.leaves_of(refs, name))
+    inputs = [
+        sources[i] if sources[i] in arguments else names.new(_key(sources[i]) or spec.name, "x")
+        for i, spec in enumerate(staged.inputs)
+    ]
     results = len(staged.results)
     block = codegen.from_jaxpr(staged.jaxpr)
     shapes = [_shape_text(result) for result in staged.results]
@@ -529,10 +533,16 @@ def entry(name: str, converted: Any, staged: Staged, function: str, *, framework
         structure=map_structure(lambda x: codegen.Result(x.index) if isinstance(x, OutputRef) else x, staged.outputs),
         updates=updates,
         doc=f"{'JAX' if isinstance(converted, JaxFunction) else 'TensorFlow'} function {name!r}.",
-        args_doc=[f"{given}: {_shape_text(spec)}." for given, spec in zip(inputs, staged.inputs, strict=True)],
+        args_doc=[f"{sources[i]}: {_shape_text(spec)}." for i, spec in enumerate(staged.inputs)],
         results_doc=", ".join(shapes) if len(shapes) <= _LISTED else f"{len(shapes)} arrays",
         statistics=codegen.moving_statistics(block, variables, updates),
     )
+
+
+def _key(source: str) -> str:
+    """Return the key by which source reads an array of a dict, "" if it reads no dict."""
+    found = re.search(r"""\[["']([^"']+)["']\]$""", source)
+    return found[1] if found else ""
 
 
 def _shape_text(array: Any) -> str:

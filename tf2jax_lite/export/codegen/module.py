@@ -25,7 +25,7 @@ from .block_ir import Constant, Equation
 from .constants import name_constants, pass_constants
 from .counted_loops import has_uncounted_loop, scan_counted_loops
 from .derivative_rules import stop_gradients_of_loops, write_rules
-from .entries import Entry, Result, is_read, leaves_of, nested_text, structure_text
+from .entries import Entry, is_read, leaves_of, nested_text, structure_text
 from .formatter import define, docstring, statement, tidy
 from .free_names import check_multiple, dimensions, roots
 from .functions import FunctionWriter
@@ -60,6 +60,7 @@ _PARAMS_DOC = (
 )
 _KEY_DOC = "rng: a key, as jax.random.key makes it."
 _BOTH_MODES = "Return the model's results in inference mode, or in training mode."
+_HELPERS = {name[1:] for name in (*idioms.HELPERS, *SUPPORT)}
 _LONGEST_DOC = 104  # characters of a docstring in one line
 _LISTED = 3  # arrays whose shapes docstrings say
 _TOO_DEEP = "loops and branches are nested deeper than Python can read"
@@ -187,7 +188,7 @@ class ModuleWriter:
         self.entries = entries
         self.title = title
         self.shape_comments = shape_comments
-        self.functions = Names(taken={name[1:] for name in (*idioms.HELPERS, *SUPPORT)})
+        self.functions = Names(taken=_HELPERS)
         self.chunks: list[list[str]] = []
         self.constants: dict[str, Any] = {}
         self.marks = Marks()
@@ -415,6 +416,7 @@ class ModuleWriter:
     def _function(self, function: Function) -> None:
         """Write an outlined function."""
         hint = self.hint(function)
+        hint = f"{hint}_layer" if hint in _HELPERS else hint
         found = self.plan(function, f"_{self.functions.new(hint, 'scope')}", set(self.dims))
         args, lines = self.body(function, FUNCTIONS, 4)
         self.chunks.append([*define(found.name, found.signature(args), 0), *docstring([self.doc(function)], 4), *lines])
@@ -490,7 +492,9 @@ class ModuleWriter:
         title = KIND_DOCS.get(kind(function.bodies[0]), "Apply a repeated block")
         if scopes:
             own = "" if title in KIND_DOCS.values() else f"Compute {role(scopes[0]).replace('_', ' ')}"
-            title = f"{own or title} ({scopes[0]})"
+            paths = [slot.prefixes[0][-1:] for slot in function.plan.slots]
+            layer = next((path[0] for path in paths if path and scopes[0].startswith(path[0])), scopes[0])
+            title = f"{own or title} ({layer})"
         free, results = function.bodies[0].free, self.results(function)
         text = f"{title}: {shapes(free)} -> {shapes(results) or 'nothing'}."
         return text if len(text) <= _LONGEST_DOC else f"{title}: {len(free)} -> {len(results)} arrays."
@@ -553,16 +557,10 @@ class ModuleWriter:
         count = len(entry.variables)
         arrays = entry.block.args[count : count + len(entry.inputs)]
         needed = {d: source for d, source in dims.items() if d in mentioned}
+        sources = dict(leaf for name, structure in entry.arguments.items() for leaf in leaves_of(structure, name))
         before = [
-            f"{entry.inputs[i]} = {source}"
-            for name, structure in entry.arguments.items()
-            if not isinstance(structure, Result)
-            for i, source in leaves_of(structure, name)
-            if entry.inputs[i] in mentioned or entry.inputs[i] in roots(dims)
-        ]
-        before += [
-            f"{name} = jnp.asarray({name}, {literals.dtype(value.aval.dtype)})"
-            for name, value in zip(entry.inputs, arrays, strict=True)
+            f"{name} = jnp.asarray({sources[i]}, {literals.dtype(value.aval.dtype)})"
+            for i, (name, value) in enumerate(zip(entry.inputs, arrays, strict=True))
             if name in mentioned or name in roots(needed)
         ]
         for dim, source in needed.items():
