@@ -141,8 +141,7 @@ def export_functions(
         if (chosen.scan_layers or (drawn and chosen.framework == "jax")) and not problems:
             module = run_source((folder / _SOURCE).read_text("utf-8"))
             stacks = _stacks_of_source(module, traced, entries, described) if chosen.scan_layers else {}
-            replaced = traced if chosen.scan_layers else drawn
-            own = {n: traced[n] for n in replaced}
+            own = {n: traced[n] for n in (traced if chosen.scan_layers else drawn)}
             traced |= _traced_source(module, own, entries, constants, state_names(described), stacks, signatures)
         held = jax.eval_shape(lambda given: stacked(given, stacks), params) if stacks else params
         for name, staged in traced.items() if stablehlo else ():
