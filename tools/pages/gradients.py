@@ -1,4 +1,4 @@
-"""docs/reference/custom-gradients.md, written by ``python -m tools.pages.gradients``."""
+"""Write docs/reference/custom-gradients.md, from cases of the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/random-ops.md, written by ``python -m tools.pages.random_numbers``."""
+"""Write docs/reference/random-ops.md, from claims that the tests check."""
 
 from __future__ import annotations
 
