@@ -207,6 +207,14 @@ def test_host_part_that_reads_files_is_not_loaded(tmp_path):
         tf2jax.load_host(tmp_path / "out")
     with pytest.raises(UntrustedError, match="ReadFile"):
         tf2jax.load_host(tmp_path / "out", verify_hashes=False)
+    node.op, node.input[0] = "StringLower", read.input[0]
+    read.op = "StringLower"
+    file.write_bytes(graph.SerializeToString())
+    metadata = json.loads((tmp_path / "out" / "metadata.json").read_text())
+    metadata["signatures"]["f"]["host"]["setup"] = [read.name]
+    (tmp_path / "out" / "metadata.json").write_text(json.dumps(metadata))
+    with pytest.raises(UntrustedError, match="would run StringLower"):  # at once, which tables do not need
+        tf2jax.load_host(tmp_path / "out", verify_hashes=False)
     file.write_bytes(b"x")
     with pytest.raises(ExportError, match=r"host\.f\.pb"):
         tf2jax.load_host(tmp_path / "out", verify_hashes=False)
