@@ -28,6 +28,7 @@ from tf2jax_lite.support.text import size_text
 
 from . import codegen, interface_json
 from .atomic_dir import new_directory
+from .dimension_syntax import dimension_names
 from .jax_function import JaxFunction, jax_function
 from .metadata import FORMAT, FORMAT_VERSION, find_stacks, hashed_files, state_names, write_metadata
 from .params_file import SHARD_BYTES, write_checkpoint, write_params
@@ -513,6 +514,8 @@ def entry(name: str, converted: Any, staged: Staged, function: str, *, framework
         whole = isinstance(structure, TensorArgument)
         name_of = staged.inputs[structure.index].name if whole else argument
         arguments[names.new(name_of, "x" if whole else "inputs")] = refs
+    sizes = [str(size) for spec in staged.inputs for size in spec.shape]
+    names.reserve({name for size in sizes for name in dimension_names(size)})
     sources = dict(leaf for name, refs in arguments.items() for leaf in codegen.leaves_of(refs, name))
     inputs = [
         sources[i] if sources[i] in arguments else names.new(_key(sources[i]) or spec.name, "x")
