@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
-STORED = sorted((ROOT / "testdata" / "stored" / "kinds").iterdir())[-1]
+STORED = sorted((ROOT / "testdata" / "stored").iterdir())[-1]
 # `find_spec` and `import` find no module whose entry is None.
 ABSENT = "import sys; sys.modules.update(dict.fromkeys(['tensorflow', 'keras', 'tf_keras', 'h5py']))\n"
 EXTRA = "pip install 'tf2jax-lite[tensorflow]'"

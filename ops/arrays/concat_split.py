@@ -216,7 +216,7 @@ def split(axis: Static, value, *, num_split):
 def gather_pieces(value, *, pieces, count, axis):
     """Split into ``count`` equal parts and concatenate some of them.
 
-    TF: no op; see `passes.optimize.gather_idiom`.
+    TF: no op; see `passes.optimize.idioms`.
     """
     value = jnp.asarray(value)
     axis = normalize_axis(axis, value.ndim)

@@ -3,6 +3,9 @@
 Ops on one element have a host evaluation for trip-count inference: there a list whose elements are traced is abstracted
 to its length.
 
+The contents of a stack resource, as TF1's gradients of loops use them, are a tensor list in the state, beside the
+values of variables; `tf2jax_lite.lowering.op_lowerings.variable_ops` has StackV2, which makes the handle.
+
 TF: core/kernels/list_kernels.cc.
 """
 
@@ -21,7 +24,7 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, trun
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset, is_variant_row_list
 from tf2jax_lite.ops.registry import Static, op
-from tf2jax_lite.ops.traits import Bound, Option, partial_fold
+from tf2jax_lite.ops.traits import Bound, Option, Read, Update, partial_fold
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import UNKNOWN, as_array, canonical, dims, dims_array, static_value
@@ -745,3 +748,24 @@ def tensor_list_push_back_batch(input_handles, tensor, *, element_dtype):
         raise OpError(f"a tensor of shape {tensor.shape} has no row for each of {input_handles.count} lists")
     pushed = tensor_list_push_back(input_handles.stacked, tensor, element_dtype=element_dtype)
     return dataclasses.replace(input_handles, stacked=pushed)
+
+
+_ANY = np.asarray(-1)  # an element shape of unknown rank
+
+
+@op("StackPushV2")
+def stack_push(handle: Update, elem, *, swap_memory=False):
+    """Push an element and return it."""
+    return tensor_list_push_back(handle, elem, element_dtype=handle.dtype), elem
+
+
+@op("StackPopV2")
+def stack_pop(handle: Update, *, elem_type):
+    """Pop the element pushed last."""
+    return tensor_list_pop_back(handle, _ANY, element_dtype=elem_type)
+
+
+@op("StackCloseV2")
+def stack_close(handle: Read):
+    """Do nothing: memory is not managed here."""
+    return ()

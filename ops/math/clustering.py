@@ -19,9 +19,8 @@ from tf2jax_lite.ops.random._samples import double_dtype, uint32_to_float
 from tf2jax_lite.ops.random.philox import bits
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.int64 import to_u32_pair
+from tf2jax_lite.values.int64 import U64, to_u32_pair
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.uint64 import U64
 
 
 def _stream(key: Any, count: int) -> Any:

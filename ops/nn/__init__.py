@@ -6,16 +6,4 @@ fuses, `rnn_cells` one fused cell, `cudnn_rnn` a whole network, `ctc` connection
 Never imports `ops.quantization` or `ops.state`.
 """
 
-from . import (  # noqa: F401
-    activations,
-    conv,
-    ctc,
-    fractional_pooling,
-    fused,
-    losses,
-    morphology,
-    normalization,
-    pooling,
-    rnn_cells,
-    softmax,
-)
+from . import activations, conv, ctc, fused, morphology, normalization, pooling, rnn_cells, softmax  # noqa: F401

@@ -25,8 +25,8 @@ from tf2jax_lite.ops.nn.pooling import max_pool
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.int64 import product as word_product
 from tf2jax_lite.values.static import Array, canonical, static_value
-from tf2jax_lite.values.uint64 import product as word_product
 
 _FLOAT, _INT32, _UINT8, _F32 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.uint8), np.float32
 

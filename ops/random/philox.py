@@ -15,8 +15,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.jaxprs.tracing_cache import shared
-from tf2jax_lite.values.int64 import to_u32_pair
-from tf2jax_lite.values.uint64 import product, wrapping
+from tf2jax_lite.values.int64 import product, to_u32_pair, wrapping
 
 _M0, _M1 = np.uint32(0xD2511F53), np.uint32(0xCD9E8D57)
 _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)

@@ -1,6 +1,6 @@
 """Stateless random ops: uniform, normal, shuffle, gamma, Poisson, binomial.
 
-They have the bits of TensorFlow's CPU kernels.
+Stochastic rounding of floats to integers is one, too. They have the bits of TensorFlow's CPU kernels.
 
 TF: core/kernels/stateless_random_ops_v2.cc, stateless_random_ops.cc, stateless_random_gamma_op.cc.
 """
@@ -20,7 +20,7 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.registry import REQUIRED, Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.int64 import from_u32_pair
+from tf2jax_lite.values.int64 import from_u32_pair, to_u32_pair
 from tf2jax_lite.values.static import canonical
 
 from ._samples import (
@@ -38,8 +38,9 @@ from ._samples import (
     truncated_normal,
     uniform,
     uniform_int,
+    unit_floats,
 )
-from .philox import bits, scramble
+from .philox import bits, block, scramble, skip
 
 _PHILOX = 1
 _INT64, _UINT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.uint64), np.dtype(np.float32)
@@ -234,3 +235,33 @@ def stateless_parameterized_truncated_normal(shape: Static, seed, means, stddevs
     in float32. Invalid parameters return NaN, as on GPUs, where TensorFlow's CPU kernel raises an error.
     """
     return draw_bounded_normal(shape, *scramble(seed), [means, stddevs, minvals, maxvals])
+
+
+@op("StochasticCastToInt", int64="pair")
+def stochastic_cast_to_int(input, key, counter, alg: Static, *, Tout):
+    """Round up or down at random, so that the expectation is the input.
+
+    TF: core/kernels/stochastic_cast_op.cc.
+
+    Bits are TensorFlow's, except from float32 or float64 to int32: its kernel uses several numbers of a step of the
+    generator there, depending on the processor that TensorFlow was built for. Inputs that are too large return the
+    largest integer, also where TensorFlow overflows (float16 or bfloat16 to int16, float32 to int32).
+    """
+    check_algorithm(alg)
+    x = jnp.asarray(input)
+    limits = jnp.iinfo(Tout)
+    low, high = (np.asarray(v).astype(x.dtype) for v in (limits.min, limits.max))
+    unrounded = (jnp.floor(x) == x) | (x >= high) | (x <= low) | jnp.isnan(x)
+    flat = ~unrounded.reshape(-1)
+    # Only rounded numbers use a step of the generator.
+    index = (jnp.cumsum(flat, dtype=np.uint32) - flat.astype(np.uint32)).reshape(x.shape)
+    # The kernel passes the counter's first integer to the generator as its seed, and the key as its stream.
+    key_words, stream = to_u32_pair(counter).reshape(-1)[:2], to_u32_pair(key).reshape(-1)
+    words = block(skip((np.uint32(0), np.uint32(0), stream[0], stream[1]), index), (key_words[0], key_words[1]))
+    number = unit_floats(jnp.stack(words[:2], axis=-1) if x.dtype == np.float64 else words[0], x.dtype)
+    number = number.reshape(x.shape)
+    one = jnp.ones((), x.dtype)
+    rounded = jnp.where(x < 0, jnp.floor(x + number), jnp.floor(x + one - number))
+    rounded = jnp.where(unrounded, jnp.where(jnp.isnan(x), 0, x), rounded)
+    clipped = jnp.clip(rounded, low, high).astype(Tout)
+    return jnp.where(x >= high, np.asarray(limits.max, Tout), clipped)

@@ -19,9 +19,8 @@ from tf2jax_lite.ops.strings import hashing
 from tf2jax_lite.ops.strings.string_ops import as_rows, from_u64, is_text
 from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.int64 import to_u32_pair
+from tf2jax_lite.values.int64 import U64, number, to_u32_pair, wrapping
 from tf2jax_lite.values.static import is_static, static_value
-from tf2jax_lite.values.uint64 import U64, number, wrapping
 
 _INT64 = np.dtype(np.int64)
 _LARGEST = 2**63 - 1

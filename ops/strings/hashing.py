@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import fori_loop
-from tf2jax_lite.values.uint64 import U64, choose, from_small, number
+from tf2jax_lite.values.int64 import U64, choose, from_small, number
 
 _K0, _K1, _K2 = (number(k) for k in (0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F))
 _MURMUR = number(0xC6A4A7935BD1E995)

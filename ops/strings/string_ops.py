@@ -10,7 +10,7 @@ TF: core/kernels/string_to_hash_bucket_fast_op.cc.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,8 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.support.limits import check_bytes
-from tf2jax_lite.values.int64 import U32Pair, WordArray, from_u32_pair, to_u32_pair
+from tf2jax_lite.values.int64 import U64, U32Pair, WordArray, choose, from_u32_pair, number, to_u32_pair, wrapping
 from tf2jax_lite.values.static import is_static, static_value
-from tf2jax_lite.values.uint64 import U64, choose, number, wrapping
 
 from . import hashing
 
@@ -81,10 +80,6 @@ class ByteStrings(WordArray):
     def tree_unflatten(cls, aux: Any, children: Any) -> ByteStrings:
         """Undo `tree_flatten`."""
         return cls(children[0])
-
-
-StringArray: TypeAlias = np.ndarray | ByteStrings
-"""Strings: static ones are an object array of bytes."""
 
 
 def is_text(value: Any) -> bool:

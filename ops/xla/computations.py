@@ -1,4 +1,4 @@
-"""Xla* ops with a function argument: reductions, windows, scatter, sort.
+"""Xla* ops with a function argument, and collectives on a single device.
 
 A function is a Python callable of arrays that returns a list of results. If its jaxpr is one primitive, JAX's
 specialized op is used, which is faster and differentiable.
@@ -22,7 +22,7 @@ from tf2jax_lite.ops.traits import Option, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, static_value
 
-from .protos import scatter_fields
+from .protos import fields, scatter_fields
 
 Function = Callable[..., list[Any]]
 
@@ -350,3 +350,61 @@ def xla_variadic_sort(inputs, dimension: Static, *, comparator, is_stable):
         ranks = jax.vmap(ranks)
     order = jnp.argsort(ranks(moved), axis=-1)
     return [jnp.moveaxis(jnp.take_along_axis(a, order, axis=-1), -1, axis) for a in moved]
+
+
+@op("XlaReplicaId")
+def xla_replica_id():
+    """Return 0, the only replica.
+
+    TF: compiler/tf2xla/kernels/replica_id_op.cc.
+    """
+    return np.asarray(0, np.int32)
+
+
+@op("XlaSharding", fold=lambda input: input)
+def xla_sharding(input, *, sharding="", unspecified_dims=()):
+    """Return the input: JAX shards arrays."""
+    return input
+
+
+def _check_unsharded(sharding: str) -> None:
+    """Raise OpError if a sharding gives a device less than the whole tensor."""
+    found = fields(sharding, 1, 3, 6)
+    tiles = found.get(3, [])
+    if found.get(6, [0])[-1]:
+        tiles = tiles[:-1]
+    if math.prod(tiles) > 1:
+        raise OpError(f"the sharding splits the tensor into {tiles} parts; only one device is supported")
+
+
+@op("XlaSpmdFullToShardShape")
+def xla_spmd_full_to_shard_shape(input, *, manual_sharding, dim=-1, unspecified_dims=()):
+    """Return the input: a single device has the whole tensor."""
+    _check_unsharded(manual_sharding)
+    return input
+
+
+@op("XlaSpmdShardToFullShape")
+def xla_spmd_shard_to_full_shape(input, *, manual_sharding, full_shape, dim=-1, unspecified_dims=()):
+    """Return the input: a single device has the whole tensor."""
+    _check_unsharded(manual_sharding)
+    return input
+
+
+def _check_single_replica(groups: Any) -> None:
+    if np.ndim(groups) != 2 or np.shape(groups)[1] > 1:
+        raise OpError(f"a collective over {np.shape(groups)} replicas; only groups of one are supported")
+
+
+@op("XlaAllReduce")
+def xla_all_reduce(input, group_assignment: Static, *, reduce_op, mode):
+    """Return the input where groups have one replica."""
+    _check_single_replica(group_assignment)
+    return input
+
+
+@op("XlaReduceScatter")
+def xla_reduce_scatter(input, group_assignment: Static, scatter_dimension: Static, *, reduce_op):
+    """Return the input where groups have one replica."""
+    _check_single_replica(group_assignment)
+    return input

@@ -17,7 +17,7 @@ from tf2jax_lite.errors import ExportError, InputError, MissingLibraryError
 from tf2jax_lite.export import hub
 from tf2jax_lite.export.metadata import read_metadata
 
-ARTIFACT = Path(__file__).parents[2] / "testdata" / "stored" / "0.1.0.dev0" / "artefact_tf2"
+ARTIFACT = Path(__file__).parents[2] / "testdata" / "stored" / "0.1.0.dev0" / "artifact_tf2"
 
 
 def _hash(content):

@@ -13,7 +13,7 @@ from tf2jax_lite.errors import ExportError
 from tf2jax_lite.export import metadata as metadata_module
 from tf2jax_lite.export.metadata import named_signature, read_metadata
 
-STORED = Path(__file__).parent.parent.parent / "testdata" / "stored" / "0.1.0.dev0" / "artefact_tf2"
+STORED = Path(__file__).parent.parent.parent / "testdata" / "stored" / "0.1.0.dev0" / "artifact_tf2"
 SIGNATURE = ("signatures", "serving_default")
 CHANGES = [
     ((*SIGNATURE, "rng"), None, "'serving_default': rng is missing"),

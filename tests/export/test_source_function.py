@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.calling import layer_stacks
+from tf2jax_lite.calling import params as layer_stacks
 from tf2jax_lite.errors import ExportError, MissingParamError
 from tf2jax_lite.export.metadata import find_stacks, read_metadata, read_stacks
 from tf2jax_lite.export.update import write_trained

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tf2jax_lite.finetuning.exports import expanded
-from tf2jax_lite.jaxprs.walk import equations
+from tf2jax_lite.jaxprs.evaluate import equations
 
 
 def primitives(function, *args):

@@ -3,7 +3,7 @@
 import pytest
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
+from tf2jax_lite.ir.traversal import live_nodes, needed_nodes
 
 
 def _node(name, *inputs, control=()):

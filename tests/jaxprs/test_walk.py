@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tf2jax_lite.jaxprs.walk import size
+from tf2jax_lite.jaxprs.evaluate import size
 
 
 @pytest.mark.full

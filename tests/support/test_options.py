@@ -18,9 +18,8 @@ from tf2jax_lite.cli import options as shell
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.finetuning import federate_artifact, finetune_artifact
-from tf2jax_lite.support.export_options import ExportOptions
+from tf2jax_lite.support.command_options import ExportOptions, VerificationOptions
 from tf2jax_lite.support.options import described, option, takes
-from tf2jax_lite.support.verification_options import VerificationOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

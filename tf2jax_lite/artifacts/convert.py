@@ -16,9 +16,9 @@ from tf2jax_lite.export.artifact import ExportReport, check_framework, check_ran
 from tf2jax_lite.export.atomic_dir import refuse_existing
 from tf2jax_lite.export.params_file import require_orbax
 from tf2jax_lite.pipeline.model_files import convert_file
+from tf2jax_lite.support.command_options import ExportOptions
 from tf2jax_lite.support.config import override_config
 from tf2jax_lite.support.errors import InputError
-from tf2jax_lite.support.export_options import ExportOptions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,10 +12,9 @@ from typing import Any
 
 from tf2jax_lite.finetuning.options import AdapterOptions, HeadOptions, TrainingOptions
 from tf2jax_lite.learning.options import ModelOptions, OptimizerOptions
+from tf2jax_lite.support.command_options import ExportOptions, VerificationOptions
 from tf2jax_lite.support.errors import InputError
-from tf2jax_lite.support.export_options import ExportOptions
 from tf2jax_lite.support.options import Options, option
-from tf2jax_lite.support.verification_options import VerificationOptions
 
 _CLIENTS, _SERVER, _AGGREGATION = "Clients", "Server", "Aggregation"
 _ALGORITHMS = "Options of single algorithms"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tf2jax_lite.artifacts.options import VerifyOptions
+from tf2jax_lite.support.command_options import VerificationOptions
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.support.npz import read_npz
-from tf2jax_lite.support.verification_options import VerificationOptions
 from tf2jax_lite.verification import Verification, verify
 
 

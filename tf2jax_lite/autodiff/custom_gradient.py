@@ -29,9 +29,8 @@ from tf2jax_lite.jaxprs.compat import (
     register,
     used_inputs,
 )
-from tf2jax_lite.jaxprs.evaluate import evaluate
+from tf2jax_lite.jaxprs.evaluate import equations, evaluate, parts
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
-from tf2jax_lite.jaxprs.walk import equations, parts
 from tf2jax_lite.loops.while_loop import repeat, zero
 from tf2jax_lite.support.errors import ForwardModeError
 

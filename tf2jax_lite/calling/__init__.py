@@ -8,7 +8,7 @@ Entry: `interface.Interface`, which binds the arguments of a call to flat inputs
 - `coercion`: Python values to arrays, and kinds of dtypes.
 - `integers`: integers that exceed the dtypes with which JAX computes; 64-bit state is kept as 32-bit words.
 - `names`: parameter names for tensor names.
-- `params`: the dict of variables; `layer_stacks` stacks those of equal layers.
+- `params`: the dict of variables, and stacks of those of equal layers.
 
 Must not trace, or import TensorFlow, `ops` or `lowering`.
 """

@@ -9,12 +9,12 @@ Read in this order:
   primitives: truncate, extend and reshape with data-dependent sizes.
   provenance, intervals, row_bounds: bounds of traced values, from the equations that compute them.
   partitions: masks whose counts add up to the array's size.
-  unification: equality assumptions between dimensions, collected across retraces; sizes that a node accepts.
+  unification: equality assumptions between dimensions, collected across retraces; sizes that a node accepts;
+    results that an assumption may invalidate.
   tracker: `DynamicShapes`, the dimensions of one trace.
   driver: retracing; then evaluation.
-  actual_sizes, evaluator: capacities and run-time sizes; evaluates a jaxpr on padded arrays.
+  evaluator: capacities and run-time sizes; evaluates a jaxpr on padded arrays.
   rules: one evaluation rule per primitive.
-  assumptions: results that an assumption may invalidate.
   size_comparisons: comparisons of symbolic dimensions.
 
 It has no TensorFlow semantics: must not import `ops`, `lowering` or anything above them.

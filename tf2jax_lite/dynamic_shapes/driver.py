@@ -16,13 +16,11 @@ from tf2jax_lite.support.errors import LoweringError, StaticInputError, Tf2JaxEr
 from tf2jax_lite.support.retrace import retrace
 
 from . import rules  # noqa: F401
-from .actual_sizes import Sizes, is_symbolic
-from .assumptions import variables_in, without_dead_sizes
 from .bounds import is_data_dependent
 from .dim_expr import DYNAMIC, names_in, variable
-from .evaluator import Evaluator
+from .evaluator import Evaluator, Sizes, is_symbolic
 from .tracker import DynamicShapes, UnboundedError
-from .unification import SINGLE, Equalities
+from .unification import SINGLE, Equalities, variables_in, without_dead_sizes
 
 _MAX_EQUALITIES = 32  # each costs one more trace
 _ADVICE = (

@@ -14,13 +14,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite.calling.layer_stacks import stacked
-from tf2jax_lite.calling.params import is_trainable
+from tf2jax_lite.calling.params import is_trainable, stacked
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments, map_structure
 from tf2jax_lite.jaxprs.independence import Examples, examples_of_results
 from tf2jax_lite.pipeline.converted_function import AnnotatedFunction
+from tf2jax_lite.support.command_options import ExportOptions
 from tf2jax_lite.support.errors import ExportError, InputError, LoweringError, Tf2JaxError, UnsupportedError
-from tf2jax_lite.support.export_options import ExportOptions
 from tf2jax_lite.support.extras import require_device
 from tf2jax_lite.support.options import takes
 from tf2jax_lite.support.stored_array import StoredArray
@@ -29,6 +28,7 @@ from tf2jax_lite.support.text import size_text
 from . import codegen, interface_json
 from .atomic_dir import new_directory
 from .dimension_syntax import dimension_names
+from .host_part import write_host
 from .jax_function import JaxFunction, jax_function
 from .metadata import FORMAT, FORMAT_VERSION, find_stacks, hashed_files, state_names, write_metadata
 from .params_file import SHARD_BYTES, write_checkpoint, write_params
@@ -117,6 +117,7 @@ def export_functions(
     platforms = _platforms(platforms)
     functions = {name: _with_interface(name, entry, shapes) for name, entry in functions.items()}
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
+    hosts = {name: getattr(fn, "host", None) for name, (fn, _) in functions.items()}
     functions, weights = _with_weights(functions, chosen.weights, dtype)
     params, loose = _chosen_params(functions, dtype), dtype is not None
     require_device()
@@ -152,6 +153,7 @@ def export_functions(
             file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
             again = functools.partial(stage, converted_function(functions[name][0]), params=params, loose=loose)
             warnings += _write_stablehlo(file, name, staged, held, platforms, signatures[name], again, mlir=chosen.mlir)
+        warnings += _write_hosts(folder, {name: hosts[name] for name in traced}, identifiers, signatures)
         warnings += [f"no source: {problem}" for problem in problems]
         if problems:
             _check_runnable(signatures, warnings)
@@ -235,7 +237,6 @@ def _format() -> dict[str, Any]:
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "versions": {name: importlib.metadata.version(name) for name in ("jax", "numpy")},
-        "nested_params": True,
     }
 
 
@@ -383,6 +384,21 @@ def _write_stablehlo(
     signature["stablehlo"] = file.name
     signature["differentiable"] = problem is None
     return [] if problem is None else [f"{name}: {problem}"]
+
+
+def _write_hosts(
+    folder: Path, hosts: Mapping[str, Any], identifiers: Mapping[str, str], signatures: Mapping[str, dict[str, Any]]
+) -> list[str]:
+    """Write the parts of functions that stay in TensorFlow; return warnings."""
+    warnings = []
+    for name, host in hosts.items():
+        if host is None or not host.nodes:
+            continue
+        try:
+            signatures[name]["host"] = write_host(host, folder / f"host.{identifiers[name]}.pb")
+        except UnsupportedError as error:
+            warnings.append(f"{name}: the part that stays in TensorFlow is not stored: {error}")
+    return warnings
 
 
 def _write_source(

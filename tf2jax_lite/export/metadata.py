@@ -12,8 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.calling.layer_stacks import names_of
-from tf2jax_lite.calling.params import flatten_params, nest_params
+from tf2jax_lite.calling.params import flatten_params, names_of, nest_params
 from tf2jax_lite.support.errors import ExportError
 from tf2jax_lite.support.limits import read_json
 

@@ -17,9 +17,16 @@ import numpy as np
 from tf2jax_lite.calling.coercion import is_key, kind_of
 from tf2jax_lite.calling.integers import fit_integers
 from tf2jax_lite.calling.interface import Interface
-from tf2jax_lite.calling.layer_stacks import Stacks, names_of, stacked
 from tf2jax_lite.calling.names import accepted_names, match_arrays
-from tf2jax_lite.calling.params import VariableName, flatten_params, nest_params, nest_parts
+from tf2jax_lite.calling.params import (
+    Stacks,
+    VariableName,
+    flatten_params,
+    names_of,
+    nest_params,
+    nest_parts,
+    stacked,
+)
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, by_name, map_structure
 from tf2jax_lite.jaxprs.compat import ir
 from tf2jax_lite.pipeline.keras_training import TrainingFacts
@@ -268,8 +275,6 @@ def _from_source(
         if modules:
             nnx = importlib.import_module(".nnx", __package__)
             written = nnx.as_function(written, module.to_variables, entry["updates"])
-        if not metadata.get("nested_params"):  # earlier versions wrote functions of a flat dict
-            written = _of_flat_params(written)
     except Exception as error:
         raise ExportError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
 
@@ -294,10 +299,6 @@ def _from_source(
         return results, {**params, **{name: after[name] for name in entry["updates"]}}
 
     return function
-
-
-def _of_flat_params(written: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda params, *args, **key: written(flatten_params(params), *args, **key)
 
 
 def call_source(
@@ -388,7 +389,7 @@ def call_with_arrays(
 
     Leaves of a nested argument are named ``inputs/ids``. If the function takes one array, it may have any name.
     """
-    args, kwargs = _placed(fn.interface, arrays, lambda name, spec, array: array)
+    args, kwargs = placed_arrays(fn.interface, arrays)
     key = {"rng": rng} if fn.needs_key else {}
     return fn(params, *args, **kwargs, **key)
 
@@ -407,7 +408,7 @@ def fitting_arrays(
         computed = spec.dtype if taken is None else taken[spec.index]
         fitting[name] = _in_dtype(name, np.asarray(array), spec.dtype, computed)
 
-    _placed(interface, arrays, keep)
+    placed_arrays(interface, arrays, keep)
     return fitting
 
 
@@ -425,8 +426,10 @@ def _in_dtype(name: str, array: np.ndarray, wanted: np.dtype | None, computed: n
         return array.astype(dtype)
 
 
-def _placed(
-    interface: Interface, arrays: Mapping[str, Any], see: Callable[[str, TensorArgument, Any], Any]
+def placed_arrays(
+    interface: Interface,
+    arrays: Mapping[str, Any],
+    see: Callable[[str, TensorArgument, Any], Any] = lambda name, spec, array: array,
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return arguments from named arrays passed through ``see(name, spec, array)``."""
     arguments = interface.tensors()

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from tf2jax_lite.calling.layer_stacks import Stacks, names_of, stacked
+from tf2jax_lite.calling.params import Stacks, names_of, stacked
 
 from . import codegen
 from .reader import call_source, collect_results

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite.calling.layer_stacks import unstacked
+from tf2jax_lite.calling.params import unstacked
 from tf2jax_lite.support.errors import ExportError
 
 from .artifact import ExportReport

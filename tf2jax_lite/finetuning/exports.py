@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.jaxprs.compat import bind
-from tf2jax_lite.jaxprs.evaluate import evaluate, retrace_bodies
-from tf2jax_lite.jaxprs.walk import equations
+from tf2jax_lite.jaxprs.evaluate import equations, evaluate, retrace_bodies
 from tf2jax_lite.stablehlo import api
 
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}

@@ -17,8 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from tf2jax_lite.jaxprs.compat import Var, bind
-from tf2jax_lite.jaxprs.evaluate import evaluate, retrace_bodies
-from tf2jax_lite.jaxprs.walk import parts
+from tf2jax_lite.jaxprs.evaluate import evaluate, parts, retrace_bodies
 from tf2jax_lite.learning.model import Model
 
 from .exports import LOOPS_AND_BRANCHES, call_body, evaluate_export

@@ -18,8 +18,7 @@ from typing import Any
 import jax
 
 from tf2jax_lite.jaxprs.compat import Var
-from tf2jax_lite.jaxprs.evaluate import evaluate, evaluate_equations, read
-from tf2jax_lite.jaxprs.walk import equations
+from tf2jax_lite.jaxprs.evaluate import equations, evaluate, evaluate_equations, read
 from tf2jax_lite.learning.model import Model
 from tf2jax_lite.support.errors import InputError
 

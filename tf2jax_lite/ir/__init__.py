@@ -3,8 +3,8 @@
 Read `graph` first: `Graph`, `Function`, `Node`, `TensorRef`; this package exports their names. Then:
 
 - `verify`: `check_calls` raises on recursion and on calls nested too deeply or expanded too often.
-- `liveness`: the nodes that outputs and effects need.
-- `traversal`: producers behind Identity nodes, constants, topological order, called functions, kinds of calls.
+- `traversal`: producers behind Identity nodes, constants, topological order, called functions, kinds of calls;
+  the nodes that outputs and effects need.
 - `build`: Const and _Undefined nodes, rewired inputs, libraries of new functions.
 - `providers`: protocols of compilers and evaluators that the pipeline injects into the lowering.
 

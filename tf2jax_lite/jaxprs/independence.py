@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .compat import Literal, scan_counts
-from .walk import parts
+from .evaluate import parts
 
 
 class Examples(NamedTuple):

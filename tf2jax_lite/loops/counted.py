@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Literal, Var, bind
-from tf2jax_lite.jaxprs.walk import without_unread
+from tf2jax_lite.jaxprs.evaluate import without_unread
 
 from .batch_steps import read_elements
 from .body import Body, Deferred, reshaped, run_loop, trace_body, value_of, variables

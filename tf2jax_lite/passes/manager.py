@@ -1,6 +1,6 @@
 """The ordered list of passes, and the function that runs it.
 
-Each pass is a module with a function ``run(graph, config) -> Graph``. `PASSES` gives the order, with the reason for
+Each pass is a function ``(graph, config) -> Graph``. `PASSES` gives the order, with the reason for
 each position; docs/architecture.md has the same list as a table. ``config.passes`` switches optional passes off by
 name, for debugging and ablation.
 """
@@ -13,39 +13,24 @@ from tf2jax_lite import ir
 from tf2jax_lite.support.config import Config, is_chosen
 from tf2jax_lite.support.entries import Entry, apply
 
-from .canonicalize import (
-    calls_and_for,
-    effectful_conditions,
-    legacy_tensor_arrays,
-    select_implementation,
-    stacks_to_lists,
-)
+from .canonicalize import effectful_conditions, legacy_tensor_arrays, stacks_to_lists
+from .canonicalize.calls import calls_and_for, select_implementation
 from .control_flow_v1 import functionalize
-from .optimize import (
-    cse,
-    dead_values,
-    fold_clamps,
-    gather_idiom,
-    list_element_grads,
-    narrow_constants,
-    relu_idiom,
-    repeat_idiom,
-    scan_layers,
-    split_loop_bounds,
-    tensor_array_stack,
-)
+from .optimize import cse, dead_values, narrow_constants, repeat_idiom, scan_layers
+from .optimize.clamps import fold_clamps, split_loop_bounds
+from .optimize.idioms import gather_idiom, list_element_grads, relu_idiom, tensor_array_stack
 
 PASSES = (
     Entry(
         "calls_and_for",
-        calls_and_for.run,
+        calls_and_for,
         "first: other passes handle calls and While only",
         "BatchFunction -> call, For -> While",
         required=True,
     ),
     Entry(
         "select_implementation",
-        select_implementation.run,
+        select_implementation,
         "before passes that change signatures, which it compares",
         "call of `api_implements` -> its CPU variant",
         required=True,
@@ -80,25 +65,25 @@ PASSES = (
     ),
     Entry(
         "tensor_array_stack",
-        tensor_array_stack.run,
+        tensor_array_stack,
         "after functionalize, also inside loops; otherwise free",
         "gather(range(size)) -> `_TensorArrayStack`",
     ),
     Entry(
         "list_element_grads",
-        list_element_grads.run,
+        list_element_grads,
         "before dead_values, which removes the unused lists",
         "sum of lists -> update of one element",
     ),
     Entry(
         "split_loop_bounds",
-        split_loop_bounds.run,
+        split_loop_bounds,
         "before fold_clamps, which may rewrite the Minimum",
         "i < min(a, b) -> i < a and i < b",
     ),
     Entry(
         "fold_clamps",
-        fold_clamps.run,
+        fold_clamps,
         "after split_loop_bounds; otherwise free",
         "max(n, x) -> n if x <= n",
     ),
@@ -110,13 +95,13 @@ PASSES = (
     ),
     Entry(
         "gather_idiom",
-        gather_idiom.run,
+        gather_idiom,
         "free",
         "concat of slices of a split -> `_GatherPieces`",
     ),
     Entry(
         "relu_idiom",
-        relu_idiom.run,
+        relu_idiom,
         "before narrow_constants, which changes constants",
         "max(x, 0) of jax2tf -> Relu",
     ),

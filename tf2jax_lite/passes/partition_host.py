@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.liveness import live_nodes
+from tf2jax_lite.ir.traversal import live_nodes
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.passes.analysis.effects import Summaries

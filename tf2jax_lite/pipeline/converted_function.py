@@ -16,8 +16,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.calling import integers
 from tf2jax_lite.calling.coercion import in_kind, is_key
 from tf2jax_lite.calling.interface import Interface
-from tf2jax_lite.calling.layer_stacks import Stacks, stacked, unstacked
-from tf2jax_lite.calling.params import VariableName
+from tf2jax_lite.calling.params import Stacks, VariableName, stacked, unstacked
 from tf2jax_lite.lowering import Program, Trace
 from tf2jax_lite.lowering.interpreter.assigned_variables import Wanted
 from tf2jax_lite.lowering.interpreter.int64_narrowing import warn_if_narrowed

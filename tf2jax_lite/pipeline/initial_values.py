@@ -11,9 +11,8 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import functions
-from tf2jax_lite.ir.liveness import reached
-from tf2jax_lite.ir.traversal import called_functions
-from tf2jax_lite.jaxprs import walk
+from tf2jax_lite.ir.traversal import called_functions, reached
+from tf2jax_lite.jaxprs.evaluate import inner, parts
 from tf2jax_lite.lowering import Program, Trace
 from tf2jax_lite.support.errors import LimitError, Tf2JaxError
 from tf2jax_lite.support.limits import check_bytes
@@ -85,5 +84,5 @@ def _check(jaxpr: Any, name: str, bounded: bool, times: int) -> None:
                 f"the initializer of {name!r} takes {steps} steps of loops; {MAX_STEPS} are allowed. Save the model's "
                 "variables to a checkpoint."
             )
-        for inner in walk.inner(equation.params):
-            _check(walk.parts(inner)[0], name, bounded, steps)
+        for jaxpr in inner(equation.params):
+            _check(parts(jaxpr)[0], name, bounded, steps)

@@ -24,8 +24,8 @@ from tf2jax_lite.frontend.safety.raw_protos import tensor_infos
 from tf2jax_lite.frontend.saved import graph_def_file, meta_graph, ref_variables, saved_model
 from tf2jax_lite.frontend.saved.graph_def_file import fetches
 from tf2jax_lite.frontend.saved.lookup_tables import TABLE_OPS
-from tf2jax_lite.frontend.saved.object_graph import trainable_nodes
-from tf2jax_lite.ir.liveness import live_nodes, reached
+from tf2jax_lite.frontend.saved.saved_model import trainable_nodes
+from tf2jax_lite.ir.traversal import live_nodes, reached
 from tf2jax_lite.lowering.planning.compiled_ops import evaluated_ops
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries

@@ -6,7 +6,7 @@ Entry functions: `static.static_value` (a value as NumPy if it is static) and `s
 - `static`: static and traced values, axes, shape vectors, resources; aliases `Array`, `Dim`, `Shape`, `DType`;
 - `specs`: specs of pytrees of values, their join, coercion to a spec;
 - `variant`: the protocol of variants, and `tensor_list`, the TensorList value;
-- `int64`, `uint64`: 64-bit integers as pairs of 32-bit words;
+- `int64`: 64-bit integers as pairs of 32-bit words;
 - `symbolic_float`: symbolic dimensions in float arithmetic.
 
 Registers no op. Imports neither `ops` nor `dynamic_shapes`.

@@ -34,10 +34,9 @@ from tf2jax_lite.jaxprs.compat import (
     jaxpr_as_fun,
     register,
 )
-from tf2jax_lite.jaxprs.evaluate import evaluate
+from tf2jax_lite.jaxprs.evaluate import evaluate, parts
 from tf2jax_lite.jaxprs.shard_map import axes_of, lower_fun
 from tf2jax_lite.jaxprs.tracing_cache import trace_settings
-from tf2jax_lite.jaxprs.walk import parts
 from tf2jax_lite.support.config import get_config
 
 from .catalog import selection

@@ -11,8 +11,8 @@ import tf_keras
 
 import tf2jax_lite
 from tf2jax_lite import federated
-from tf2jax_lite.frontend.concrete import trainable
-from tf2jax_lite.frontend.concrete.trainable import trained_variables
+from tf2jax_lite.frontend.concrete import variable_values as trainable
+from tf2jax_lite.frontend.concrete.variable_values import trained_variables
 from tf2jax_lite.frontend.saved.meta_graph import variable_trains
 from tf2jax_lite.pipeline.inspect_model import describe_model
 from tf2jax_lite.pipeline.model_files import convert_file, convert_keras_model

@@ -8,7 +8,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.errors import InvalidModelError
 from tf2jax_lite.frontend.concrete.concrete_function import load_concrete
 from tf2jax_lite.frontend.graphdef import functions
-from tf2jax_lite.ir.liveness import live_nodes
+from tf2jax_lite.ir.traversal import live_nodes
 
 
 def _loaded():

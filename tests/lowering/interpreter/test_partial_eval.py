@@ -2,7 +2,7 @@
 
 import pytest
 
-from tf2jax_lite.lowering.interpreter.partial_eval import BudgetSpent, FoldingBudget
+from tf2jax_lite.lowering.interpreter.constant_folding import BudgetSpent, FoldingBudget
 
 
 def test_budget_is_shared_by_nested_loops():

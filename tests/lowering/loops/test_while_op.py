@@ -10,7 +10,7 @@ import tf2jax_lite as tf2jax
 from tests._support import converted
 from tf2jax_lite.errors import LoweringError, ReverseModeError
 from tf2jax_lite.jaxprs.compat import scan_counts
-from tf2jax_lite.lowering.interpreter import partial_eval
+from tf2jax_lite.lowering.interpreter import constant_folding
 
 X = np.linspace(-1, 1, 6).astype(np.float32).reshape(2, 3)
 SPEC = tf.TensorSpec([2, 3])
@@ -436,7 +436,7 @@ def one_loop_after_another(x):
 @pytest.mark.parametrize(("steps", "counted"), [(1 << 20, 3), (500, 2), (300, 1), (100, 0)])
 def test_counting_iterations_is_bounded_for_a_whole_trace(monkeypatch, steps, counted):
     """Counting stops after a budget for all loops; the others still run."""
-    monkeypatch.setattr(partial_eval, "_MAX_STEPS", steps)
+    monkeypatch.setattr(constant_folding, "_MAX_STEPS", steps)
     fn = convert(one_loop_after_another)
     text = str(jax.make_jaxpr(fn)(X))
     assert (text.count("scan["), text.count("while[")) == (counted, 3 - counted)

@@ -1,4 +1,4 @@
-"""Claims of docs/random.md on numbers of random ops, and their cases.
+"""Claims of docs/reference/random-ops.md on numbers of random ops, and their cases.
 
 ``python -m tools.pages.random_numbers`` writes the page.
 """

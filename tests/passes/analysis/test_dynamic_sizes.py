@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tf2jax_lite
 from tf2jax_lite.ops import registry
-from tf2jax_lite.passes.analysis.dynamic_sizes import may_compare_sizes, may_have_dynamic_sizes
+from tf2jax_lite.passes.analysis.static_values import may_compare_sizes, may_have_dynamic_sizes
 from tf2jax_lite.pipeline import retracing
 from tf2jax_lite.pipeline.convert import graph_of
 

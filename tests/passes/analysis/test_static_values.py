@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import UnsupportedOpsError
-from tf2jax_lite.lowering.interpreter.partial_eval import FoldingBudget
+from tf2jax_lite.lowering.interpreter.constant_folding import FoldingBudget
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.static_values import StaticValues, runtime_dependent
 from tf2jax_lite.pipeline.convert import graph_of

@@ -9,7 +9,7 @@ import tf2jax_lite
 from tests.passes.control_flow_v1.test_functionalize import PLAIN, _v1, converted, numbers, placeholder  # noqa: F401
 from tf2jax_lite import ir
 from tf2jax_lite.ir.build import constant
-from tf2jax_lite.passes.optimize import tensor_array_stack
+from tf2jax_lite.passes.optimize.idioms import tensor_array_stack
 from tf2jax_lite.support.config import Config
 
 tf1 = tf.compat.v1
@@ -27,7 +27,7 @@ def test_tensor_array_stack_matches_gathers_of_all_elements(start, op):
     inputs = ref("handle", "indices", "flow")
     gather = ir.Node("all", "TensorArrayGatherV3", inputs, (None,) * 3, (), {}, output_dtypes=(FLOAT32,))
     nodes = (constant("start", np.int32(start)), constant("delta", np.int32(1)), size, indices, gather)
-    graph = tensor_array_stack.run(ir.Graph(ir.Function("main", args, nodes, ref("all")), {}), Config())
+    graph = tensor_array_stack(ir.Graph(ir.Function("main", args, nodes, ref("all")), {}), Config())
     found = graph.main.nodes[-1]
     assert found.op == op
     assert found.inputs == (ref("handle", "flow") if start == 0 else gather.inputs)

@@ -6,8 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from tf2jax_lite.dynamic_shapes.actual_sizes import is_symbolic
-from tf2jax_lite.dynamic_shapes.evaluator import Evaluator, rule
+from tf2jax_lite.dynamic_shapes.evaluator import Evaluator, is_symbolic, rule
 from tf2jax_lite.jaxprs.compat import Literal, bind
 from tf2jax_lite.jaxprs.independence import ELEMENTWISE
 

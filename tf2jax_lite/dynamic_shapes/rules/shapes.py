@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.actual_sizes import Sizes, is_symbolic
-from tf2jax_lite.dynamic_shapes.assumptions import is_constant
 from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
-from tf2jax_lite.dynamic_shapes.evaluator import Evaluator, rule, unsupported
+from tf2jax_lite.dynamic_shapes.evaluator import Evaluator, Sizes, is_symbolic, rule, unsupported
+from tf2jax_lite.dynamic_shapes.unification import is_constant
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, bind, max_dim
 
 

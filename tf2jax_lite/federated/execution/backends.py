@@ -18,7 +18,7 @@ import numpy as np
 
 from tf2jax_lite.federated.aggregators.base import usable_clients
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
-from tf2jax_lite.jaxprs.walk import equations
+from tf2jax_lite.jaxprs.evaluate import equations
 from tf2jax_lite.learning.checks import immutable
 from tf2jax_lite.learning.metrics import Stat
 from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, PyTree
@@ -417,7 +417,7 @@ def run_client(
         with client_stage(name, f"client_step {number}", state=carry, batch=arrays):
             carry, result = work.step(state, message, carry, arrays)
         found.append(result)
-    with client_stage(name, "client_final", state=carry):
+    with client_stage(name, "client_final", message=context.message, state=carry):
         return work.client_final(state, message, carry), found
 
 

@@ -6,8 +6,7 @@ Entries: `trace.trace` for callables, `concrete_function.load_concrete` for a Co
 - `trace`: callables to ConcreteFunctions with the signature that users call.
 - `saved_signatures`: signatures of SavedModels, with values of the checkpoint.
 - `concrete_function`, `structures`: graph and captures; nested arguments and results, composite ones by components.
-- `graph_state`, `variable_values`: variables and tables, their values and attribute paths.
-- `trainable`: which variables train.
+- `graph_state`, `variable_values`: variables and tables, their values and attribute paths, and which variables train.
 
 Must not import `passes` or `lowering`. Importing it raises `MissingLibraryError` without TensorFlow, which is an extra.
 """

@@ -36,8 +36,7 @@ from .structures import (
     structured_outputs,
     with_constants,
 )
-from .trainable import Trains, trained_variables
-from .variable_values import is_numeric, read_value, read_values, variable_paths
+from .variable_values import Trains, is_numeric, read_value, read_values, trained_variables, variable_paths
 
 
 @dataclasses.dataclass(frozen=True)

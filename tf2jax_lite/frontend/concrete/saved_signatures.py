@@ -15,8 +15,8 @@ from tf2jax_lite.calling.interface import ImportedFunction
 from tf2jax_lite.frontend.graphdef import functions
 from tf2jax_lite.frontend.saved import meta_graph, saved_model
 from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint, Key
-from tf2jax_lite.frontend.saved.object_graph import checkpointed
 from tf2jax_lite.frontend.saved.ref_variables import VARIABLE_OPS
+from tf2jax_lite.frontend.saved.saved_model import checkpointed
 from tf2jax_lite.support.errors import InvalidModelError
 
 from . import concrete_function

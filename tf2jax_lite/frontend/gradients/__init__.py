@@ -4,9 +4,8 @@ Entry: `rewrite.rewrite_custom_gradients`, which replaces a recorded gradient wi
 
 - `tf_registry`: registered gradient functions, traced into graphs.
 - `rewrite`: the nodes that gradients of any order can reach, so that no others are traced, and their replacements;
-  outlining of `tf.recompute_grad` regions.
+  outlining of `tf.recompute_grad` regions; GradientDefs of library functions.
 - `capture_threading`: captured tensors as arguments of nested functions.
-- `gradient_defs`: GradientDefs of library functions.
 
 Must not import `passes` or `lowering`.
 """

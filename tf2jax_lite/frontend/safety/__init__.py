@@ -2,8 +2,8 @@
 
 Entries, by kind of input:
 
-- `unsafe_ops`: ops that run code or touch files, in graphs that TensorFlow is to run.
-- `load_time_ops`: ops that TensorFlow runs when it loads a SavedModel.
+- `unsafe_ops`: ops that run code or touch files, in graphs that TensorFlow is to run, and ops that it runs when it
+  loads a SavedModel.
 - `checkpoint_index`: indices of checkpoints that would end the process.
 - `keras_config`: code, foreign files and sizes in Keras files, and calls of layers; `keras_names` lists what only
   computes.

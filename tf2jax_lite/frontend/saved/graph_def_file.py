@@ -18,11 +18,11 @@ from tf2jax_lite.calling.interface import ImportedFunction, Interface
 from tf2jax_lite.calling.names import parameter_names
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument
-from tf2jax_lite.frontend.gradients.gradient_defs import with_function_gradients
+from tf2jax_lite.frontend.gradients.rewrite import with_function_gradients
 from tf2jax_lite.frontend.graphdef import dtypes, functions, op_defs, protos
 from tf2jax_lite.frontend.graphdef.size_limits import check_graph_size
 from tf2jax_lite.ir import build
-from tf2jax_lite.ir.liveness import live_nodes
+from tf2jax_lite.ir.traversal import live_nodes
 from tf2jax_lite.support.config import get_config
 from tf2jax_lite.support.errors import InputError, InvalidModelError
 from tf2jax_lite.support.limits import read_bytes

@@ -29,7 +29,7 @@ from tf2jax_lite.frontend.graphdef import attributes, dtypes, functions, protos
 from tf2jax_lite.frontend.safety.raw_protos import tensor_infos
 from tf2jax_lite.frontend.safety.unsafe_ops import assets_of
 from tf2jax_lite.ir.build import handles_as_arguments
-from tf2jax_lite.ir.liveness import reached
+from tf2jax_lite.ir.traversal import reached
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 from tf2jax_lite.support.limits import read_bytes
 from tf2jax_lite.support.stored_array import StoredArray

@@ -1,11 +1,11 @@
-"""SavedModel directories: protos, tags, signatures."""
+"""SavedModel directories: protos, tags, signatures, object graphs."""
 
 from __future__ import annotations
 
 import functools
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +177,7 @@ def check_before_tensorflow(
     Args:
       ends: of a TF1 graph, nodes that are to run besides those of its signatures.
     """
-    from tf2jax_lite.frontend.safety.load_time_ops import reject_at_load
+    from tf2jax_lite.frontend.safety.unsafe_ops import reject_at_load
 
     with reading(os.fspath(path)):
         unsafe_ops.reject_unsafe_model(meta_graph, path, ends)
@@ -203,3 +203,48 @@ def signature(restored: Any, name: str, path: Any = "") -> Any:
     # The signature has a weak reference to its model, whose variables must live as long as the signature.
     function._tf2jax_lite_model = restored
     return function
+
+
+def trainable_nodes(object_graph: Any) -> set[int]:
+    """Return a SavedModel's nodes of trainable variables.
+
+    See `concrete.trainable.trained_variables`.
+    """
+    nodes = dict(enumerate(object_graph.nodes))
+    children = {i: {child.local_name: child.node_id for child in node.children} for i, node in nodes.items()}
+
+    def listed(node: int, *path: str) -> set[int] | None:
+        for name in path:
+            node = children.get(node, {}).get(name, -1)
+        is_list = node in nodes and nodes[node].WhichOneof("kind") == "user_object"
+        return set(children[node].values()) if is_list else None
+
+    variables = {i for i, node in nodes.items() if node.WhichOneof("kind") == "variable"}
+    complete = listed(0, "trainable_variables")
+    if complete is not None:
+        return variables & complete
+    found = {i for i in variables if nodes[i].variable.trainable}
+    for i in nodes:
+        held, trained = listed(i, "variables"), listed(i, "trainable_variables")
+        if held is not None and trained is not None:
+            found -= (held | (listed(i, "keras_api", "states") or set())) - trained
+    return found
+
+
+def checkpointed(graph: Any, root: Any) -> Iterator[tuple[Any, str]]:
+    """Yield loaded variables with their keys in the checkpoint.
+
+    Both object graphs are walked in parallel, by the names of children.
+    """
+    pending, seen = [(root, 0)], set()
+    while pending:
+        item, number = pending.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        node = graph.nodes[number]
+        for attribute in node.attributes:
+            if attribute.name == "VARIABLE_VALUE":
+                yield item, attribute.checkpoint_key
+        children = item._trackable_children() if hasattr(item, "_trackable_children") else {}
+        pending += [(children[c.local_name], c.node_id) for c in node.children if c.local_name in children]

@@ -10,7 +10,7 @@ import numpy as np
 
 from tf2jax_lite.dynamic_shapes.dim_expr import Constraint, constraint_asked_for, constraint_of_shapes
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, inconclusive_comparison
-from tf2jax_lite.lowering.merging.carried_values import UNDEFINED, UndefinedValueError, is_variant
+from tf2jax_lite.lowering.merging.branch_merge import UNDEFINED, UndefinedValueError, is_variant
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.support.errors import (
     LoweringError,

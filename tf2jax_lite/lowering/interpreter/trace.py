@@ -21,11 +21,11 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.dynamic_shapes.unification import fitting_sizes
 from tf2jax_lite.jaxprs.materialize import materialize_if_traced
 from tf2jax_lite.jaxprs.shard_map import in_mesh
+from tf2jax_lite.lowering.interpreter.operands import check_indices
 from tf2jax_lite.lowering.merging.branch_merge import merge_branches
 from tf2jax_lite.lowering.merging.rank_variants import RankVariants, expand_variants
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.lowering.planning.program import Program
-from tf2jax_lite.ops.common.index_checks import check_indices
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import MissingParamError, PreventedGradientError
 from tf2jax_lite.values import static as values
@@ -35,11 +35,10 @@ from tf2jax_lite.xla_cpu.rules import using
 from tf2jax_lite.xla_cpu.transform import call as call_with_rules
 
 from .assigned_variables import as_variable
-from .constant_folding import check_results, fold
+from .constant_folding import FoldingBudget, check_results, fold
 from .diagnostics import cause, describe, explain, is_explained, located, missing_key
 from .frame import Context, Frame
 from .operands import check_dtypes, each, flat_results, grouped, prepare, same_varying_axes
-from .partial_eval import FoldingBudget
 
 # No primitive that moves data has a CPU lowering rule; and what a user's op depends on is not known.
 _WITHOUT_RULES = (Pattern.INJECTIVE, Pattern.SHAPE_ONLY)

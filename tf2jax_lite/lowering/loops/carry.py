@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
-from tf2jax_lite.lowering.merging.carried_values import as_carried, as_traced
+from tf2jax_lite.lowering.merging.branch_merge import as_carried, as_traced
 from tf2jax_lite.ops.containers.tensor_list import ListGrowthError
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.support.retrace import retrace

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.lowering.merging.carried_values import as_carried, as_traced
+from tf2jax_lite.lowering.merging.branch_merge import as_carried, as_traced
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.tensor_list import ListCapacityError, TensorList

@@ -18,7 +18,7 @@ from tf2jax_lite.autodiff.one_mode import forward_only
 from tf2jax_lite.loops import derivatives
 from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.lowering.interpreter.frame import Context, Frame
-from tf2jax_lite.lowering.merging.carried_values import IMPOSSIBLE, is_carried
+from tf2jax_lite.lowering.merging.branch_merge import IMPOSSIBLE, is_carried
 from tf2jax_lite.lowering.planning.plan import Plan
 from tf2jax_lite.support.errors import LoweringError
 from tf2jax_lite.values import static

@@ -18,7 +18,7 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
-from tf2jax_lite.lowering.interpreter.partial_eval import BudgetSpent, run_partially
+from tf2jax_lite.lowering.interpreter.constant_folding import BudgetSpent, run_partially
 from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.ops.traits import Pattern

@@ -13,7 +13,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 from tf2jax_lite.lowering.interpreter.frame import Context
-from tf2jax_lite.lowering.merging.carried_values import as_traced, is_carried
+from tf2jax_lite.lowering.merging.branch_merge import as_traced, is_carried
 from tf2jax_lite.lowering.op_lowerings.cond_ops import written_variables
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.passes.analysis.static_values import loop_invariants

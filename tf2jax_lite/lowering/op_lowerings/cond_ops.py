@@ -12,12 +12,11 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
+from tf2jax_lite.lowering.interpreter.constant_folding import run_partially
 from tf2jax_lite.lowering.interpreter.diagnostics import located
 from tf2jax_lite.lowering.interpreter.frame import Context
-from tf2jax_lite.lowering.interpreter.partial_eval import run_partially
-from tf2jax_lite.lowering.merging.branch_merge import merge_branches
-from tf2jax_lite.lowering.merging.carried_values import IMPOSSIBLE, UNDEFINED, same_static
-from tf2jax_lite.lowering.merging.size_variants import in_branch
+from tf2jax_lite.lowering.merging.branch_merge import IMPOSSIBLE, UNDEFINED, merge_branches, same_static
+from tf2jax_lite.lowering.merging.rank_variants import in_branch
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import static
@@ -166,6 +165,6 @@ def undefined(ctx: Context, *, dtype: Any = None) -> list[Any]:
     No live node reads it.
 
     `passes.control_flow_v1` makes such nodes; where branches meet, zeros take the place
-    (lowering/merging/carried_values.py).
+    (lowering/merging/branch_merge.py).
     """
     return [UNDEFINED]

@@ -17,7 +17,7 @@ from tf2jax_lite.autodiff.one_mode import forward_only, reverse_only
 from tf2jax_lite.lowering.interpreter.diagnostics import NOT_LINEAR, describe
 from tf2jax_lite.lowering.interpreter.frame import Context, Frame
 from tf2jax_lite.lowering.interpreter.trace import Trace
-from tf2jax_lite.lowering.merging.carried_values import as_traced, is_carried
+from tf2jax_lite.lowering.merging.branch_merge import as_traced, is_carried
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import static as values

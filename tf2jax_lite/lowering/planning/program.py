@@ -8,15 +8,13 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping
 
 from tf2jax_lite import ir
-from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
 from tf2jax_lite.ir.providers import NodeCompiler, NodeEvaluator
-from tf2jax_lite.ir.traversal import CALLS
+from tf2jax_lite.ir.traversal import CALLS, live_nodes, needed_nodes
 from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
-from tf2jax_lite.passes.analysis.dynamic_sizes import may_compare_sizes, may_have_dynamic_sizes
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
-from tf2jax_lite.passes.analysis.static_values import runtime_dependent
+from tf2jax_lite.passes.analysis.static_values import may_compare_sizes, may_have_dynamic_sizes, runtime_dependent
 from tf2jax_lite.support.call_graph import callees_first
 from tf2jax_lite.support.config import Config, is_chosen
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedOpsError
@@ -43,7 +41,7 @@ class Program:
       fallback_nodes: names of the nodes that are compiled, as ``function/node`` outside the main function.
       scan_optimizations: names of the optimizations of scans that the options choose.
       reads_late: whether a variable may be read after an assignment to it.
-      compares_sizes: whether a node may compare sizes; see `dynamic_sizes`.
+      compares_sizes: whether a node may compare sizes; see `may_compare_sizes`.
       has_dynamic_sizes: whether a size may depend on data.
       narrowing: names of the nodes that were reported to narrow constants of 64 bits; see `int64_narrowing`.
     """

@@ -4,8 +4,9 @@
 ``(body) -> Body``, has a name and a reason for its position, and can be switched off by name (the config option
 ``passes``). Values do not change; results of floating-point sums may differ by rounding.
 
-Read `tf2jax_lite.loops.body` first, then the optimizations in the order of the list. `loop_invariants` and
-`tf2jax_lite.loops.batch_steps` are shared; thresholds are in `tf2jax_lite.xla_cpu.cost_model`.
+Read `tf2jax_lite.loops.body` first, then the optimizations in the order of the list. `tf2jax_lite.loops.batch_steps`
+and the analyses in `hoisting` (loop-invariant and live equations) are shared; thresholds are in
+`tf2jax_lite.xla_cpu.cost_model`.
 
 Does not import the IR, plans or the interpreter: any JAX program could use it.
 """

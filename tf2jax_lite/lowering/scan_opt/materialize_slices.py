@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.jaxprs.compat import Literal, Var
+from tf2jax_lite.jaxprs.evaluate import size
 from tf2jax_lite.jaxprs.materialize import materialize
-from tf2jax_lite.jaxprs.walk import size
 from tf2jax_lite.loops.body import Body, variables
 
 

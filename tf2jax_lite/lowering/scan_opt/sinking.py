@@ -20,13 +20,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.jaxprs.compat import Literal, Var
-from tf2jax_lite.jaxprs.evaluate import evaluate_equations, read
-from tf2jax_lite.jaxprs.walk import size
+from tf2jax_lite.jaxprs.evaluate import evaluate_equations, read, size
 from tf2jax_lite.loops.batch_steps import batch_equations
 from tf2jax_lite.loops.body import Body, variables
 from tf2jax_lite.xla_cpu import cost_model
 
-from .loop_invariants import invariant_variables, live_equations
+from .hoisting import invariant_variables, live_equations
 
 _VIEWS = (lax.squeeze_p, lax.reshape_p)
 

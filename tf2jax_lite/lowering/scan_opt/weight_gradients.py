@@ -24,8 +24,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from tf2jax_lite.jaxprs.compat import Var, bind
-from tf2jax_lite.jaxprs.evaluate import evaluate
-from tf2jax_lite.jaxprs.walk import size
+from tf2jax_lite.jaxprs.evaluate import evaluate, size
 from tf2jax_lite.loops.body import Body, variables
 from tf2jax_lite.xla_cpu import cost_model
 

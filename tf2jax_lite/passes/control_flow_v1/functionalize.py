@@ -25,8 +25,7 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.ir import build
 from tf2jax_lite.ir.build import FunctionLibrary, constant, redirected
-from tf2jax_lite.ir.liveness import reached
-from tf2jax_lite.ir.traversal import topological_order
+from tf2jax_lite.ir.traversal import reached, topological_order
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
 from tf2jax_lite.support.config import Config

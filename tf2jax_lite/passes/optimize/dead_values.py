@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir import build
-from tf2jax_lite.ir.liveness import live_nodes
-from tf2jax_lite.ir.traversal import CALLS, CASES, IFS, WHILES
+from tf2jax_lite.ir.traversal import CALLS, CASES, IFS, WHILES, live_nodes
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
 from tf2jax_lite.support.config import Config

@@ -17,7 +17,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.ir import build
 from tf2jax_lite.ir.build import FunctionLibrary, redirected, with_inputs
-from tf2jax_lite.ir.liveness import live_nodes
+from tf2jax_lite.ir.traversal import live_nodes
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
 from tf2jax_lite.passes.canonicalize.inline_calls import inline_calls
