@@ -192,7 +192,6 @@ MODELS: dict[str, Model] = {
     "lstm": Model(_recurrent("LSTM"), _tokens(128, 6), ("recurrent",)),
     "gru": Model(_recurrent("GRU"), _tokens(128, 6), ("recurrent",)),
 }
-SMOKE = ("unet", "vit_b16", "lstm")
 
 
 def build(keras: Any, name: str, size: str) -> Any:

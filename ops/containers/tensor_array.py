@@ -15,9 +15,8 @@ TF: core/kernels/tensor_array_ops.cc.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeAlias
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -26,27 +25,11 @@ from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_u
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound, partial_fold
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.int64 import U32Pair, WordArray
 from tf2jax_lite.values.static import UNKNOWN, Resource, as_array, canonical, dims, static_value
 from tf2jax_lite.values.tensor_list import TensorList, extended_to, resized
-from tf2jax_lite.values.variant import Variant
 
-from . import tensor_list as bulk
 from . import tensor_list as lists
 from .tensor_list import as_list, plain_dtype, tensor_list_length
-
-Operand: TypeAlias = jax.Array | np.ndarray
-"""An operand of an op that tells static inputs from traced ones: a NumPy array where the value is static."""
-
-ArrayOrPair: TypeAlias = jax.Array | np.ndarray | U32Pair
-"""An operand of an op with ``int64="pair"``: 64-bit integers are `U32Pair` without JAX's 64-bit mode."""
-
-Tensor: TypeAlias = jax.Array | np.ndarray | WordArray | Variant | Resource
-"""A tensor of any dtype: numbers, 64-bit integers, strings, a variant, a resource."""
-
-
-Flow: TypeAlias = TensorList | VariantRows | Operand
-"""The contents of a TensorArray. A number is the flow of an array without writes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +188,7 @@ def tensor_array_gather(handle, indices, flow_in, *, dtype, element_shape=None):
         if contents.buffer is not None and np.array_equal(positions, np.arange(contents.length)):
             return contents.buffer
     shape = element_shape if array.shape is None else array.shape
-    return bulk.tensor_list_gather(contents, as_array(indices), _vector(shape), element_dtype=dtype)
+    return lists.tensor_list_gather(contents, as_array(indices), _vector(shape), element_dtype=dtype)
 
 
 def _gather_rows(contents: Any, positions: Any) -> Any:
@@ -214,7 +197,7 @@ def _gather_rows(contents: Any, positions: Any) -> Any:
     if positions is None:
         raise OpError("which variants of a TensorArray are gathered depends on data")
     if isinstance(count, int) and np.array_equal(positions, np.arange(count)):
-        return bulk.tensor_list_stack(contents, _vector(None), element_dtype=None)
+        return lists.tensor_list_stack(contents, _vector(None), element_dtype=None)
     if positions.size and not (positions.min() >= 0 and (not isinstance(count, int) or positions.max() < count)):
         raise OpError(f"index {int(positions.max())} is out of range for an array of {count} elements")
     rows = [lists.tensor_list_get_item(contents, p, _vector(None), element_dtype=None) for p in positions]
@@ -232,7 +215,7 @@ def tensor_array_stack(handle, flow_in, *, dtype, element_shape=None, bound: Bou
     """
     array = _handle(handle)
     shape = element_shape if array.shape is None else array.shape
-    return bulk.tensor_list_stack(array.contents(flow_in), _vector(shape), element_dtype=dtype, bound=bound)
+    return lists.tensor_list_stack(array.contents(flow_in), _vector(shape), element_dtype=dtype, bound=bound)
 
 
 @op("TensorArrayScatterV3")
@@ -299,7 +282,7 @@ def tensor_array_split(handle, value, lengths: Static, flow_in):
       lengths: static sizes of the elements; their sum is n.
     """
     array = _handle(handle)
-    parts = bulk.tensor_list_split(value, _vector(None), lengths, element_dtype=array.dtype)
+    parts = lists.tensor_list_split(value, _vector(None), lengths, element_dtype=array.dtype)
     contents = array.contents(flow_in)
     if not contents.is_traced and contents.length != parts.length and not array.dynamic:
         raise OpError(f"{parts.length} parts do not fit an array of {contents.length} elements")
@@ -315,7 +298,7 @@ def tensor_array_concat(handle, flow_in, *, dtype, element_shape_except0=None):
     Returns the elements as one array, and the first dimension of each.
     """
     array = _handle(handle)
-    return bulk.tensor_list_concat_v2(
+    return lists.tensor_list_concat_v2(
         array.contents(flow_in), _vector(array.shape), np.zeros(0, np.int64), element_dtype=dtype
     )
 

@@ -10,7 +10,7 @@ TF: core/kernels/string_to_hash_bucket_fast_op.cc.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -80,10 +80,6 @@ class ByteStrings(WordArray):
     def tree_unflatten(cls, aux: Any, children: Any) -> ByteStrings:
         """Undo `tree_flatten`."""
         return cls(children[0])
-
-
-StringArray: TypeAlias = np.ndarray | ByteStrings
-"""Strings: static ones are an object array of bytes."""
 
 
 def is_text(value: Any) -> bool:

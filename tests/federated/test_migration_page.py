@@ -227,7 +227,7 @@ ROOTS = {"optax": optax, "dataclasses": dataclasses, "list": list}
 
 @pytest.mark.parametrize("library", NAMES)
 def test_rows_run(library):
-    """Each counterpart is evaluated: expressions of the row, with values for a program's own names."""
+    """Each counterpart is evaluated, with values for a program's own names."""
     rows = [line for line in section(library).splitlines() if re.match(r"\| .*`.* \|$", line)]
     assert len(rows) > 30
     parameters, wrong = keywords(), []

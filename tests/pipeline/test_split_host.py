@@ -1,5 +1,8 @@
 """Models with strings, decoders, tables: split_host against the whole."""
 
+import json
+import shutil
+import tempfile
 import warnings
 
 import jax
@@ -89,7 +92,36 @@ def _example_inputs():
     return {"serialized": np.array([one([1, 2, 3], [1, 9]), one([4, 5, 6], []), one([0, 0, 1], [3, 4, 5])], object)}
 
 
-CASES = {"text": (Text, _text_inputs), "images": (Images, _image_inputs), "examples": (Examples, _example_inputs)}
+class Vocabulary(tf.Module):
+    """Text embeddings as on TensorFlow Hub: a vocabulary asset, and hashed words."""
+
+    def __init__(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False) as file:
+            file.write("\n".join(WORDS))
+        whole, line = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
+        rows = tf.lookup.TextFileInitializer(file.name, tf.string, whole, tf.int64, line)
+        self.table = tf.lookup.StaticVocabularyTable(rows, 3)
+        self.embedding = tf.Variable(tf.random.stateless_normal([len(WORDS) + 3, 4], [7, 8]), name="embedding")
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def __call__(self, text):
+        words = tf.strings.split(tf.strings.regex_replace(tf.strings.lower(text), "[^a-z ]", ""))
+        words = words.to_tensor()
+        mask = tf.cast(words != "", tf.float32)[..., None]
+        summed = tf.reduce_sum(tf.gather(self.embedding, self.table.lookup(words)) * mask, 1)
+        return {"embedding": tf.math.l2_normalize(summed, 1)}
+
+
+def _vocabulary_inputs():
+    return {"text": np.array(["The cat!", "sat on a dog", "zebra mat"])}
+
+
+CASES = {
+    "text": (Text, _text_inputs),
+    "images": (Images, _image_inputs),
+    "examples": (Examples, _example_inputs),
+    "vocabulary": (Vocabulary, _vocabulary_inputs),
+}
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -133,13 +165,17 @@ def test_the_two_halves_give_what_the_model_gives(split):
         np.testing.assert_allclose(results[name], value, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.default_cases("text")
+@pytest.mark.default_cases("text", "vocabulary")
 def test_stored_host_part_computes_the_same(split, tmp_path):
     """Its tables have their contents, without the model's files."""
-    _, host_fn, jax_fn, params, inputs, _ = split
+    _, host_fn, jax_fn, params, inputs, path = split
     shapes = {tensor.name: "b, m" for tensor in host_fn.cut if tensor.shape is None}
     tf2jax.export_functions({"f": (jax_fn, params)}, tmp_path / "out", shapes=shapes or None, platforms=["cpu"])
-    found, expected = tf2jax.load_host(tmp_path / "out")(**inputs), host_fn(**inputs)
+    shutil.move(path, tmp_path / "model")
+    try:
+        found, expected = tf2jax.load_host(tmp_path / "out")(**inputs), host_fn(**inputs)
+    finally:
+        shutil.move(tmp_path / "model", path)
     assert list(found) == list(expected)
     for name, value in expected.items():
         assert found[name].dtype == value.dtype
@@ -171,9 +207,42 @@ def test_host_part_that_reads_files_is_not_loaded(tmp_path):
         tf2jax.load_host(tmp_path / "out")
     with pytest.raises(UntrustedError, match="ReadFile"):
         tf2jax.load_host(tmp_path / "out", verify_hashes=False)
+    node.op, node.input[0] = "StringLower", read.input[0]
+    read.op = "StringLower"
+    file.write_bytes(graph.SerializeToString())
+    metadata = json.loads((tmp_path / "out" / "metadata.json").read_text())
+    metadata["signatures"]["f"]["host"]["setup"] = [read.name]
+    (tmp_path / "out" / "metadata.json").write_text(json.dumps(metadata))
+    with pytest.raises(UntrustedError, match="would run StringLower"):  # at once, which tables do not need
+        tf2jax.load_host(tmp_path / "out", verify_hashes=False)
     file.write_bytes(b"x")
     with pytest.raises(ExportError, match=r"host\.f\.pb"):
         tf2jax.load_host(tmp_path / "out", verify_hashes=False)
+
+
+def test_damaged_description_of_the_host_part_raises(tmp_path):
+    fn = tf.function(lambda text: tf.strings.length(text) * 2, input_signature=[tf.TensorSpec([None], tf.string)])
+    _, jax_fn, params = split_concrete(fn.get_concrete_function(), "length")
+    tf2jax.export_functions({"f": (jax_fn, params)}, tmp_path / "out", platforms=["cpu"])
+    file = tmp_path / "out" / "metadata.json"
+    metadata = json.loads(file.read_text())
+    good = metadata["signatures"]["f"]["host"]
+    core = [{**good["core_inputs"][0], "tensor": "x:7"}]
+    for damage in (
+        *({"interface": x} for x in (None, {"args": 3})),
+        *({"feeds": x} for x in (None, [["text"]], [["x", "text"]], [["nothing:0", good["feeds"][0][1]]])),
+        *({"core_inputs": x} for x in (None, [], core, [{"name": "other"}])),
+        *({key: ["nothing"]} for key in ("effects", "setup")),
+        *({"file": x} for x in (None, "../host.pb", "model.py")),
+    ):
+        metadata["signatures"]["f"]["host"] = {**good, **damage}
+        file.write_text(json.dumps(metadata))
+        with pytest.raises(ExportError):
+            tf2jax.load_host(tmp_path / "out")
+    metadata["signatures"]["f"]["host"] = 3
+    file.write_text(json.dumps(metadata))
+    with pytest.raises(ExportError, match="not an object"):
+        tf2jax.load_host(tmp_path / "out")
 
 
 class Looked(tf.Module):

@@ -1,7 +1,8 @@
-"""Write a copy of an artifact with other params, as training does."""
+"""Write artifacts after a training: a copy with other params, or several."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,9 +15,19 @@ from tf2jax_lite.calling.params import unstacked
 from tf2jax_lite.support.errors import ExportError
 
 from .artifact import ExportReport
-from .atomic_dir import new_directory
-from .metadata import artifact_file, check_hashes, hashed_files, read_metadata, read_stacks, write_metadata
-from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
+from .atomic_dir import METADATA, new_directory
+from .metadata import (
+    FAMILY,
+    FAMILY_MEMBERS,
+    artifact_file,
+    check_hashes,
+    hashed_files,
+    read_metadata,
+    read_stacks,
+    state_names,
+    write_metadata,
+)
+from .params_file import SHARD_BYTES, write_checkpoint, write_params
 from .reader import read_params
 
 
@@ -53,7 +64,8 @@ def write_trained(
         kept = metadata["files"].keys() - stale
         for name in kept:
             shutil.copyfile(artifact_file(folder, metadata, name), work / name)
-        placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, work, shard_bytes=shard_bytes)
+        state = state_names(metadata["params"])
+        placed = write_params(arrays, work, state=state, shard_bytes=shard_bytes)
         for name, content in (extra or {}).items():
             if Path(name).name != name or name.startswith(".") or (work / name).exists():
                 raise ExportError(f"an artifact cannot hold a further file {name!r}")
@@ -66,7 +78,7 @@ def write_trained(
             check_hashes(folder, metadata)  # which says the damaged file's name
         if (folder / "checkpoint").is_dir():
             # The old one holds the weights from before the training.
-            write_checkpoint(arrays, work / "checkpoint")
+            write_checkpoint(arrays, state, work / "checkpoint")
         options = dict(metadata.get("options") or {})
         if training is not None:
             options["training"] = [*options.get("training", []), dict(training)]
@@ -92,3 +104,34 @@ def _fitting(known: Mapping[str, np.ndarray], name: str, value: Any) -> np.ndarr
             f"the artifact has {old.dtype.name}{list(old.shape)}"
         )
     return old if np.array_equal(array, old.astype(array.dtype)) else array.astype(old.dtype)
+
+
+def write_family(
+    path: str | Path,
+    members: Mapping[str, Callable[[Path], ExportReport]],
+    *,
+    extra: Mapping[str, bytes] | None = None,
+    overwrite: bool = False,
+) -> ExportReport:
+    """Write artifacts into subdirectories, all of them or none.
+
+    Args:
+      members: name of a subdirectory to a function that writes an artifact there.
+      extra: further files of the directory: name to content.
+
+    Returns:
+      A report: ``files`` has ``folder/file`` for those of members; other values are the first member's.
+    """
+    files: dict[str, int] = {}
+    reports = []
+    with new_directory(Path(path), overwrite=overwrite) as work:
+        for name, write in members.items():
+            reports.append(write(work / name))
+            files |= {f"{name}/{file}": size for file, size in reports[-1].files.items()}
+        sizes = {name: {"bytes": len(content)} for name, content in (extra or {}).items()}
+        metadata = {"format": FAMILY, "format_version": 1, FAMILY_MEMBERS: list(members), "files": sizes}
+        for name, content in {**(extra or {}), METADATA: (json.dumps(metadata, indent=2) + "\n").encode()}.items():
+            (work / name).write_bytes(content)
+            files[name] = len(content)
+    first = reports[0]
+    return ExportReport(str(path), files, first.signatures, first.parameters, first.warnings)

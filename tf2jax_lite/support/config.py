@@ -9,14 +9,54 @@ current thread (or task).
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import difflib
 import threading
 from collections.abc import Callable, Collection, Iterator, Set
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from .errors import ConfigError, UnknownOptionError
-from .scoped import Scoped
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(eq=False)
+class _Entry(Generic[T]):
+    value: T
+    ended: bool = False
+
+
+class Scoped(Generic[T]):
+    """Active values, innermost last: none in threads, the creator's in tasks.
+
+    Blocks may end in any order, and in another thread than they began in, as blocks in generators do; tokens of a
+    ContextVar do not support that. (While a generator is suspended inside of a block, its value is active for its
+    caller, as with ``numpy.errstate``.)
+    """
+
+    def __init__(self, name: str):
+        self._entries: contextvars.ContextVar[tuple[_Entry[T], ...]] = contextvars.ContextVar(name, default=())
+
+    def values(self) -> tuple[T, ...]:
+        """Return the active values of this context."""
+        return tuple([entry.value for entry in self._entries.get() if not entry.ended])
+
+    @contextlib.contextmanager
+    def holding(self, value: T) -> Iterator[None]:
+        """Make a value active for a ``with`` block."""
+        entry = _Entry(value)
+        self._entries.set((*self._entries.get(), entry))
+        try:
+            yield
+        finally:
+            # A token of the ContextVar would restore the values before the block, including those of a block that began
+            # before it and has ended since.
+            here = self._entries.get()
+            if any(e is entry for e in here):
+                self._entries.set(tuple([e for e in here if e is not entry]))
+            else:
+                entry.ended = True  # ended in another context: contexts that still have the entry must ignore it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +91,8 @@ class Config:
         for graphs whose nodes were changed.
       skip_variables_evaluation_inside_tf_tracing: while another tf.function is traced, return params as
         ``jax.ShapeDtypeStruct`` without reading the variables, for jax2tf around a converted function.
-      param_names: the names of params whose variables have equal names: "variable" numbers them (``softplus``,
-        ``softplus_1``), "path" uses the attribute paths of the variables in the model, for models with equal layers.
+      param_names: the names of params whose variables have equal names: "path" uses the variables' attribute paths in
+        the model, "variable" numbers them (``softplus``, ``softplus_1``).
       xla_fallback: compile nodes whose ops have no implementation with TensorFlow's XLA bridge, for their static
         shapes. TensorFlow is then needed whenever the function is traced. For ops that are not supported.
       dynamic_shape_bound: inside ``jit``, the size to pad results of data-dependent size to, and the capacity of lists
@@ -97,7 +137,7 @@ class Config:
     xlacallmodule_strict_checks: bool = True
     disable_assert_in_tensor_list_get_item: bool = False
     skip_variables_evaluation_inside_tf_tracing: bool = False
-    param_names: str = "variable"
+    param_names: str = "path"
     xla_fallback: bool = False
     dynamic_shape_bound: int = 0
     loop_bound: str = "while"

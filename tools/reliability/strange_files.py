@@ -251,7 +251,6 @@ def clients(*rows):
     )
 
 
-ENDLESS = '"format_version": 1' + "0" * 9999
 PICKLE = "x'" + pickle.dumps(print).hex() + "'"
 
 
