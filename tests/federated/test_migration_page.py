@@ -101,6 +101,10 @@ def samples():
         "shares": [0.5],
         "non_trainable": (),
         "regularization": 0.0,
+        "regularizer": lambda params: 0.0,
+        "iterator": iter("ab"),
+        "message": None,
+        "stat": None,
         "threshold": 1,
         "lower": 0.0,
         "upper": 1.0,
@@ -218,7 +222,7 @@ def evaluated(span, before):
     return eval(compile(tree, span, "eval"), names)
 
 
-ROOTS = {"optax": optax, "dataclasses": dataclasses}
+ROOTS = {"optax": optax, "dataclasses": dataclasses, "list": list}
 
 
 @pytest.mark.parametrize("library", NAMES)
