@@ -131,8 +131,7 @@ def export_functions(
         entries, signatures, problems = _functions_of_source(functions, traced, public, chosen.framework, warnings)
         progress("write source")
         statistics = {name for found in entries.values() for name in found.statistics if not _trains(name, params)}
-        described = _params_entries(params, params, statistics)
-        layout = _layout(chosen, described)
+        layout = _layout(chosen, _params_entries(params, params, statistics))
         constants, problems = _write_source(folder / _SOURCE, entries, title, signatures, problems, layout)
         arrays = {**params, **constants}
         described = _params_entries(params, arrays, statistics)
@@ -154,8 +153,7 @@ def export_functions(
             warnings += _write_stablehlo(file, name, staged, held, platforms, signatures[name], again, mlir=chosen.mlir)
         warnings += _write_hosts(folder, {name: hosts[name] for name in traced}, identifiers, signatures)
         warnings += [f"no source: {problem}" for problem in problems]
-        if problems:
-            _check_runnable(signatures, warnings)
+        _check_runnable(signatures if problems else {}, warnings)
         size = size_text(sum(v.nbytes for v in arrays.values()))
         progress(f"write params ({size})")
         placed = write_params(arrays, folder, state=state, shard_bytes=shard_bytes)
