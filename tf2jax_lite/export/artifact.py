@@ -131,8 +131,7 @@ def export_functions(
         entries, signatures, problems = _functions_of_source(functions, traced, public, chosen.framework, warnings)
         progress("write source")
         statistics = {name for found in entries.values() for name in found.statistics if not _trains(name, params)}
-        described = _params_entries(params, params, statistics)
-        layout = _layout(chosen, described)
+        layout = _layout(chosen, _params_entries(params, params, statistics))
         constants, problems = _write_source(folder / _SOURCE, entries, title, signatures, problems, layout)
         arrays = {**params, **constants}
         described = _params_entries(params, arrays, statistics)
