@@ -16,10 +16,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.core.framework import graph_pb2
-from tensorflow.python.framework import function_def_to_graph
 
 from tf2jax_lite.frontend.graphdef import attributes, op_defs, protos
 from tf2jax_lite.support.config import current_config
@@ -352,6 +349,9 @@ def _functions_of_objects(objects: Any) -> Iterator[str]:
 
 def _reject_large(graph: Any, main: list[Any], names: list[str], where: str) -> None:
     """Raise an error for results of unknown shape, or that are too large together."""
+    # TensorFlow is imported where it infers shapes: `inspect` runs without it.
+    import tensorflow as tf
+
     library = {function.signature.name: function for function in graph.library.function}
     if not any(node.op in _SIZED for node in (*main, *(n for name in names for n in library[name].node_def))):
         return
@@ -382,6 +382,8 @@ def _reject_large(graph: Any, main: list[Any], names: list[str], where: str) -> 
 
 def _longest_string(result: Any, bounds: dict[Any, int | None]) -> int | None:
     """Return an upper bound of a string tensor's bytes; None if it is unknown."""
+    import tensorflow as tf
+
     # bounds: the bounds of other tensors of its graph, to which this function adds.
     pending = [result]
     while pending:
@@ -411,6 +413,10 @@ def _longest_string(result: Any, bounds: dict[Any, int | None]) -> int | None:
 
 def _scratch_graphs(graph: Any, main: list[Any], names: list[str], where: str) -> Iterator[tuple[str, Any]]:
     """Yield graphs in which TensorFlow infers shapes; they never run."""
+    import tensorflow as tf
+    from tensorflow.core.framework import graph_pb2
+    from tensorflow.python.framework import function_def_to_graph
+
     # Recorded shapes of arguments are not used, as the file may be wrong.
     library = {function.signature.name: function for function in graph.library.function}
     try:
@@ -433,7 +439,9 @@ def _scratch_graphs(graph: Any, main: list[Any], names: list[str], where: str) -
         ) from error
 
 
-def _imported(graph: Any) -> tf.Graph:
+def _imported(graph: Any) -> Any:
+    import tensorflow as tf
+
     scratch = tf.Graph()
     with scratch.as_default():
         tf.graph_util.import_graph_def(graph, name="")

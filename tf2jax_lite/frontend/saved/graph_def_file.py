@@ -18,7 +18,6 @@ from tf2jax_lite.calling.interface import ImportedFunction, Interface
 from tf2jax_lite.calling.names import parameter_names
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument
-from tf2jax_lite.frontend.gradients.rewrite import with_function_gradients
 from tf2jax_lite.frontend.graphdef import dtypes, functions, op_defs, protos
 from tf2jax_lite.frontend.graphdef.size_limits import check_graph_size
 from tf2jax_lite.ir import build
@@ -125,6 +124,8 @@ def load_frozen(
     described: Any = tuple(None if index is None else found[index] for index in asked.positions)
     graph = ir.Graph(main, functions.load_library(proto.library), tuple(captures))
     if get_config("convert_custom_gradient"):
+        from tf2jax_lite.frontend.gradients.rewrite import with_function_gradients  # which imports TensorFlow
+
         graph = with_function_gradients(graph, proto.library)
         report_missing(graph)
     return ImportedFunction(graph, interface, (specs, {}), described[0] if single else described)
