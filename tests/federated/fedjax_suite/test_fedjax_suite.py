@@ -1,4 +1,4 @@
-"""FedJAX's tests fail where docs/developer/porting-names.md says so, and nowhere else."""
+"""FedJAX's tests fail where a page gives a reason, and nowhere else."""
 
 import os
 import re
