@@ -1,14 +1,15 @@
 """The suites federated and federated_algorithms: rounds, and curves of algorithms.
 
-federated: rounds against a native loop, memory, execution backends, and scaling; ``--only rounds,memory,ways,scaling``
-selects. Memory is measured in processes of their own. federated_algorithms: losses and accuracies by round on synthetic
-EMNIST; classes and brightness differ among clients, and all algorithms have the same cohorts, batches and local epochs.
-The privacy budget needs the extra ``dp``.
+federated: rounds against a native loop, memory, execution backends, scaling and several devices; ``--only
+rounds,memory,ways,scaling,mesh`` selects. Memory is measured in processes of their own. federated_algorithms: losses
+and accuracies by round on synthetic EMNIST; classes and brightness differ among clients, and all algorithms have the
+same cohorts, batches and local epochs. The privacy budget needs the extra ``dp``.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,8 +33,9 @@ from .records import Result
 from .timing import in_process, in_turns, reset_peak, resident, seconds
 
 BATCHING = ShuffleRepeatBatchHParams(batch_size=20, skip_shuffle=True, fill_remainder=False)
-PARTS = ("rounds", "memory", "ways", "scaling")
-SIZES = {"small": (2, 4), "full": (10, 100, 1000, 10000)}
+PARTS = ("rounds", "memory", "ways", "scaling", "mesh")
+SIZES = {"small": (2, 4), "full": (10, 1000, 100_000, 1_000_000)}
+DEVICES = {"small": (1, 2), "full": (1, 8)}
 WAYS = ("cpu_pool", "scan", "vmap", "loop")
 LOSS = named_loss("sparse_categorical_crossentropy", from_logits=True)
 
@@ -227,6 +229,32 @@ def _scaling(number: int) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - begin, "memory": {"peak": resident(), "more": resident() - before}}
 
 
+def _on_devices(number: int) -> tuple[dict[str, Any], Any]:
+    """Return the time of a round of 200 clients over devices, and the weights after five."""
+    clients = [ClientDataset(c) for c in workload.make_clients()]
+    mesh = jax.make_mesh((number,), ("clients",)) if number > 1 else None
+    process = fed.build_weighted_fed_avg(workload.jax_logistic(), optax.sgd(0.1), client_batching=BATCHING, mesh=mesh)
+    state, found = process.initialize(), []
+    for _ in range(5):
+        begin = time.perf_counter()
+        state = jax.block_until_ready(process.next(state, clients).state)
+        found.append(time.perf_counter() - begin)
+    return {"first": found[0], "later": statistics.median(found[1:])}, jax.device_get(state.weights.trainable)
+
+
+def _mesh(options: Any) -> Iterator[Result]:
+    """Yield the time of rounds over virtual devices, and how far the weights are from those of one."""
+    alone = None
+    for number in DEVICES[options.size]:
+        flags = f"--xla_force_host_platform_device_count={number}"
+        times, weights = in_process(_on_devices, number, XLA_FLAGS=flags)
+        alone = weights if alone is None else alone
+        difference = max(
+            float(np.abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, (alone, weights)), strict=True)
+        )
+        yield {"what": "mesh", "devices": number}, {"seconds": times, "difference": difference}
+
+
 def rounds(options: Any) -> Iterator[Result]:
     """Yield the results of the suite federated."""
     parts = options.only.split(",") if options.only else PARTS
@@ -243,6 +271,8 @@ def rounds(options: Any) -> Iterator[Result]:
     if "scaling" in parts:
         for number in SIZES[options.size]:
             yield {"what": "scaling", "clients": number}, in_process(_scaling, number)
+    if "mesh" in parts:
+        yield from _mesh(options)
 
 
 # --- Curves of algorithms

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         split_params,
     )
     from .calling.tabulate import tabulate
-    from .export import export_functions, load
+    from .export import export_functions, load, load_host
     from .export.hub import push_to_hub
     from .export.nnx import to_nnx
     from .frontend.runtime.gpu_memory import hide_gpu_from_tensorflow
@@ -51,6 +51,7 @@ _LAZY = {
     "export_functions": ".export",
     "export_to_tf": ".artifacts.export_tf",
     "load": ".export",
+    "load_host": ".export",
     "push_to_hub": ".export.hub",
     "to_nnx": ".export.nnx",
     "hide_gpu_from_tensorflow": ".frontend.runtime.gpu_memory",
@@ -86,6 +87,7 @@ __all__ = [
     "get_config",
     "hide_gpu_from_tensorflow",
     "load",
+    "load_host",
     "merge_params",
     "nest_params",
     "override_config",

@@ -44,6 +44,8 @@ ENVIRONMENTS = (
     Environment("3.11", ("jax==0.10.*", "jaxlib==0.10.*")),
     Environment("3.11", ("jax==0.10.*", "jaxlib==0.10.*", "numpy==2.0.*")),  # the oldest numpy that is supported
     Environment("3.12", ("jax==0.11.*", "jaxlib==0.11.*")),
+    Environment("3.12", ("jax==0.12.*", "jaxlib==0.12.*")),
+    Environment("3.13", ("jax==0.12.*", "jaxlib==0.12.*")),
 )
 TOOLS = ("pytest>=8.3", "hypothesis>=6.100", "scikit-learn>=1.5", "h5py>=3.11", "tf_keras>=2.21")
 

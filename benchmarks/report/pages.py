@@ -242,12 +242,26 @@ def _scaling(results: Sequence[Record]) -> str:
     return "## Scaling\n\n" + text + table(header, rows)
 
 
+def _mesh(results: Sequence[Record]) -> str:
+    rows = [
+        (r["devices"], *(f"{r['seconds'][which]:.2f}" for which in ("first", "later")), f"{r['difference']:.0e}")
+        for r in latest(results, ["devices"])
+    ]
+    text = (
+        "Logistic regression, 200 clients a round, on virtual devices of the same two cores: the work is the same, so "
+    )
+    text += "that the time beyond that of one device is the price of the mesh.\n\n"
+    header = ("devices", "first round, s", "later ones, s", "weights after five rounds differ by")
+    return "## Several devices\n\n" + text + table(header, rows)
+
+
 def federated(*files: Sequence[Record]) -> str:
     """Return the page of the suite federated, of the median run or last result."""
     results = [*chain(*files)]
     loads = [r["load"] for r in results if "load" in r] or [0]
     parts = [template("federated", load=f"{min(loads):.0f} to {max(loads):.0f}")]
-    for what, render in (("rounds", _rounds), ("memory", _memory), ("ways", _backends), ("scaling", _scaling)):
+    renderers = {"rounds": _rounds, "memory": _memory, "ways": _backends, "scaling": _scaling, "mesh": _mesh}
+    for what, render in renderers.items():
         if chosen := [r for r in results if r["what"] == what]:
             parts.append(render(chosen))
     return "\n".join(parts)

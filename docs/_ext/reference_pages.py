@@ -238,7 +238,9 @@ def sentence(text):
 
 
 def cli_page():
-    """Return the page of the command line, as typer writes it."""
+    """Return the page of the command line, as typer writes it, with summaries in full."""
     command = [sys.executable, "-m", "typer", "tf2jax_lite.cli.app", "utils", "docs", "--name", "tf2jax-lite"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    for name, summary in re.findall(r"^## `tf2jax-lite ([a-z-]+)`\n\n(.+)", text, re.M):
+        text = re.sub(rf"^\* `{name}`: .*", lambda _: f"* `{name}`: {summary}", text, count=1, flags=re.M)  # noqa: B023
     return re.sub(r"\A# .*", "# Command line", text, count=1).replace("```console", "```sh")

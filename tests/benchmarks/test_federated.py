@@ -45,3 +45,10 @@ def test_scaling_is_measured_in_a_process():
     found = main(["run", "--suite", "federated", "--only", "scaling", "--size", "small"])
     assert [r["clients"] for r in found] == [2, 4]
     assert all(r["seconds"] > 0 and r["memory"]["peak"] >= r["memory"]["more"] >= 0 for r in found)
+
+
+@pytest.mark.full
+def test_rounds_over_virtual_devices_give_the_weights_of_one():
+    found = main(["run", "--suite", "federated", "--only", "mesh", "--size", "small"])
+    assert [r["devices"] for r in found] == [1, 2]
+    assert all(r["difference"] < 1e-6 and min(r["seconds"].values()) > 0 for r in found)

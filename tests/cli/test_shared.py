@@ -5,8 +5,11 @@ import subprocess
 import sys
 
 import pytest
+import typer
 
 from tests._support import invoke
+from tf2jax_lite.cli.app import app
+from tf2jax_lite.cli.shared import COMMANDS
 
 
 def shell(*args, **environment):
@@ -36,3 +39,11 @@ def test_verbose_shows_the_traceback_of_an_error(tmp_path, verbose):
 def test_options_stand_in_panels():
     help_of_convert = invoke("convert", "--help").output
     assert "Limits and trust" in help_of_convert and "Frozen graphs and .meta files" in help_of_convert
+
+
+def test_help_lists_each_command_in_the_order_of_use():
+    shown = invoke("--help").output
+    names = list(typer.main.get_command(app).commands)
+    assert sorted(names) == sorted(COMMANDS)
+    assert [shown.index(f"│ {name} ") for name in COMMANDS] == sorted(shown.index(f"│ {name} ") for name in names)
+    assert "https://" in shown

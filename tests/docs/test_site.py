@@ -52,6 +52,12 @@ def test_docstrings_become_restructured_text(extension, line, escaped):
     assert lines == [escaped]
 
 
+def test_page_of_commands_has_summaries_in_full(extension):
+    commands = extension.cli_page().partition("## `tf2jax-lite")[0]
+    assert "* `demo`: Convert a digits model, compare it with TensorFlow, and train it in JAX.\n" in commands
+    assert "..." not in commands.partition("**Commands**")[2]
+
+
 def test_page_of_ops_is_the_present_coverage(extension):
     source = ["stale"]
     extension.current_ops(None, "ops", source)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from jax import export
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.errors import InputError, UnsupportedError, UnsupportedOpsError
+from tf2jax_lite.errors import ExportError, InputError, UnsupportedError, UnsupportedOpsError, UntrustedError
 from tf2jax_lite.pipeline.convert import split_concrete
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat"]
@@ -131,6 +131,49 @@ def test_the_two_halves_give_what_the_model_gives(split):
     assert set(results) == set(expected)
     for name, value in expected.items():
         np.testing.assert_allclose(results[name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.default_cases("text")
+def test_stored_host_part_computes_the_same(split, tmp_path):
+    """Its tables have their contents, without the model's files."""
+    _, host_fn, jax_fn, params, inputs, _ = split
+    shapes = {tensor.name: "b, m" for tensor in host_fn.cut if tensor.shape is None}
+    tf2jax.export_functions({"f": (jax_fn, params)}, tmp_path / "out", shapes=shapes or None, platforms=["cpu"])
+    found, expected = tf2jax.load_host(tmp_path / "out")(**inputs), host_fn(**inputs)
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        assert found[name].dtype == value.dtype
+        np.testing.assert_array_equal(found[name], value)
+
+
+def test_host_part_with_a_table_of_vectors_is_left_out_with_a_warning(tmp_path):
+    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, default_value=tf.zeros([2]))
+    table.insert(["a"], [[1.0, 2.0]])
+    fn = tf.function(lambda key: table.lookup(key) * 2.0, input_signature=[tf.TensorSpec([None], tf.string)])
+    _, jax_fn, params = split_concrete(fn.get_concrete_function(), "lookup")
+    report = tf2jax.export_functions({"f": (jax_fn, params)}, tmp_path / "out", shapes=["b, 2"], platforms=["cpu"])
+    assert any("is a resource whose contents cannot be stored" in text for text in report.warnings), report.warnings
+    with pytest.raises(ExportError, match="'f' has no part that runs in TensorFlow"):
+        tf2jax.load_host(tmp_path / "out")
+
+
+def test_host_part_that_reads_files_is_not_loaded(tmp_path):
+    fn = tf.function(lambda text: tf.strings.length(text) * 2, input_signature=[tf.TensorSpec([None], tf.string)])
+    _, jax_fn, params = split_concrete(fn.get_concrete_function(), "length")
+    tf2jax.export_functions({"f": (jax_fn, params)}, tmp_path / "out", platforms=["cpu"])
+    file = tmp_path / "out" / "host.f.pb"
+    graph = tf.compat.v1.GraphDef.FromString(file.read_bytes())
+    (node,) = [node for node in graph.node if node.op == "StringLength"]
+    read = graph.node.add(name="read", op="ReadFile", input=[node.input[0]])
+    node.input[0] = read.name
+    file.write_bytes(graph.SerializeToString())
+    with pytest.raises(ExportError, match="damaged"):
+        tf2jax.load_host(tmp_path / "out")
+    with pytest.raises(UntrustedError, match="ReadFile"):
+        tf2jax.load_host(tmp_path / "out", verify_hashes=False)
+    file.write_bytes(b"x")
+    with pytest.raises(ExportError, match=r"host\.f\.pb"):
+        tf2jax.load_host(tmp_path / "out", verify_hashes=False)
 
 
 class Looked(tf.Module):

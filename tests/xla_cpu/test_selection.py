@@ -17,7 +17,7 @@ from tf2jax_lite.xla_cpu.conv.rule import RULES
 CHOICES = {
     "depthwise": (((1, 8, 8, 4), (3, 3, 1, 4), {"feature_group_count": 4}), "depthwise", None),
     "many taps": (((1, 8, 8, 4), (7, 7, 1, 4), {"feature_group_count": 4}), "depthwise", None),
-    "pointwise": (((1, 8, 8, 4), (1, 1, 4, 4), {}), "pointwise", "patches_filter_gradient"),
+    "pointwise": (((1, 8, 8, 4), (1, 1, 4, 4), {}), "pointwise", None),
     "3x3": (((1, 7, 7, 512), (3, 3, 512, 512), {}), "im2col", None),
     "few channels": (((8, 208, 208, 3), (3, 3, 3, 16), {}), "width_folding", None),
     "ordinary": (((1, 32, 32, 32), (3, 3, 32, 32), {}), None, None),

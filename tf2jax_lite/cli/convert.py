@@ -134,7 +134,7 @@ def update(
 @app.command()
 def run(
     artifact: Annotated[Path, typer.Argument(metavar="DIR", help="An artifact that convert wrote.")],
-    inputs: Annotated[Path, typer.Option("--input", help="An .npz with arrays by input name.")],
+    inputs: Annotated[Path, typer.Option("--input", help="An .npz with arrays by input name, or strings.")],
     output: Annotated[Path, typer.Option("--output", help="The .npz to write.")],
     signature: Annotated[str | None, typer.Option("--signature", help="Which function.")] = None,
     backend: Annotated[str, typer.Option(help="stablehlo, or source (runs the artifact's Python code).")] = "stablehlo",
@@ -149,7 +149,10 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run an artifact on arrays from an .npz file. TensorFlow is not needed."""
+    """Run an artifact on arrays from an .npz file.
+
+    TensorFlow is not needed, except for the strings of a model that was converted with --split-host.
+    """
     import numpy as np
 
     from tf2jax_lite.export.atomic_dir import write_file
@@ -171,7 +174,8 @@ def run(
         from tf2jax_lite.finetuning import load_adapters
 
         more["adapt"] = load_adapters(adapters).applied_to
-    results = run_artifact(artifact, arrays, signature=signature, backend=backend, seed=seed, cache=cache, **more)
+    with quiet_stderr():
+        results = run_artifact(artifact, arrays, signature=signature, backend=backend, seed=seed, cache=cache, **more)
     found = {name: np.asarray(value) for name, value in flat_results(results).items()}
     write_file(output, _npz({name: _plain(value) for name, value in found.items()}))
     if as_json:

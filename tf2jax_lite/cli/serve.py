@@ -22,7 +22,7 @@ def serve(
     """Serve an artifact over HTTP.
 
     The routes are those of KServe V2 and of TensorFlow Serving. SIGTERM ends it when running requests are answered.
-    TensorFlow is not needed.
+    TensorFlow is not needed, except for strings.
     """
     from tf2jax_lite.artifacts.serve import serve_artifact
 

@@ -16,12 +16,25 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from tf2jax_lite.support.errors import documentation_address
 from tf2jax_lite.support.text import printable
 from tf2jax_lite.version import installed_version
 
+# In the order of their use, as the help lists them.
+COMMANDS = ["demo", "inspect", "convert", "verify", "run", "serve", "finetune", "federate", "merge-adapters", "update"]
+COMMANDS += ["export-tf", "ops", "doctor"]
+
+
+class _Commands(typer.core.TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=COMMANDS.index)
+
+
 app = typer.Typer(
     name="tf2jax-lite",
-    help="Convert TensorFlow functions and SavedModels to JAX.",
+    cls=_Commands,
+    help="Convert TensorFlow functions, Keras models and SavedModels to JAX.",
+    epilog=f"For example: tf2jax-lite convert model.keras OUT. Documentation: {documentation_address() or 'docs/'}",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

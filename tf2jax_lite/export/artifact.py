@@ -26,6 +26,7 @@ from tf2jax_lite.support.text import size_text
 
 from . import codegen, interface_json
 from .atomic_dir import new_directory
+from .host_part import write_host
 from .jax_function import JaxFunction, jax_function
 from .metadata import FORMAT, FORMAT_VERSION, find_stacks, hashed_files, write_metadata
 from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
@@ -114,6 +115,7 @@ def export_functions(
     platforms = _platforms(platforms)
     functions = {name: _with_interface(name, entry, shapes) for name, entry in functions.items()}
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
+    hosts = {name: getattr(fn, "host", None) for name, (fn, _) in functions.items()}
     functions, weights = _with_weights(functions, chosen.weights, dtype)
     params, loose = _chosen_params(functions, dtype), dtype is not None
     require_device()
@@ -146,6 +148,7 @@ def export_functions(
             file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
             again = functools.partial(stage, converted_function(functions[name][0]), params=params, loose=loose)
             warnings += _write_stablehlo(file, name, staged, held, platforms, signatures[name], again, mlir=chosen.mlir)
+        warnings += _write_hosts(folder, {name: hosts[name] for name in traced}, identifiers, signatures)
         warnings += [f"no source: {problem}" for problem in problems]
         if problems:
             _check_runnable(signatures, warnings)
@@ -370,6 +373,21 @@ def _write_stablehlo(
     signature["stablehlo"] = file.name
     signature["differentiable"] = problem is None
     return [] if problem is None else [f"{name}: {problem}"]
+
+
+def _write_hosts(
+    folder: Path, hosts: Mapping[str, Any], identifiers: Mapping[str, str], signatures: Mapping[str, dict[str, Any]]
+) -> list[str]:
+    """Write the parts of functions that stay in TensorFlow; return warnings."""
+    warnings = []
+    for name, host in hosts.items():
+        if host is None or not host.nodes:
+            continue
+        try:
+            signatures[name]["host"] = write_host(host, folder / f"host.{identifiers[name]}.pb")
+        except UnsupportedError as error:
+            warnings.append(f"{name}: the part that stays in TensorFlow is not stored: {error}")
+    return warnings
 
 
 def _write_source(

@@ -18,6 +18,7 @@ from tf2jax_lite.support.extras import require_device
 from tf2jax_lite.support.limits import reading
 
 from . import program_cache
+from .host_part import core_arrays
 from .hub import local_artifact
 from .load import load
 from .loaded_function import LoadedFunction
@@ -40,7 +41,8 @@ def run_artifact(
     Compiled programs of StableHLO are kept in the user's cache directory, see `program_cache`.
 
     Args:
-      arrays: by name, in dtypes that `fitting_arrays` accepts.
+      arrays: by name, in dtypes that `fitting_arrays` accepts; of an artifact with a host part (`load_host`), its
+        arguments, such as strings, or those of the core.
       seed: of the key, for functions that draw random numbers.
       cache: whether to read and store compiled programs.
       adapt: called with the params; it returns those to run with.
@@ -50,6 +52,7 @@ def run_artifact(
     """
     require_device()
     folder = local_artifact(path)
+    arrays = core_arrays(folder, signature, arrays)
     key = None
     if backend == "stablehlo" and cache and program_cache.directory() is not None:
         with reading(str(folder), ExportError):

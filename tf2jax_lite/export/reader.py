@@ -332,7 +332,7 @@ def call_with_arrays(
 
     Leaves of a nested argument are named ``inputs/ids``. If the function takes one array, it may have any name.
     """
-    args, kwargs = _placed(fn.interface, arrays, lambda name, spec, array: array)
+    args, kwargs = placed_arrays(fn.interface, arrays)
     key = {"rng": rng} if fn.needs_key else {}
     return fn(params, *args, **kwargs, **key)
 
@@ -351,7 +351,7 @@ def fitting_arrays(
         computed = spec.dtype if taken is None else taken[spec.index]
         fitting[name] = _in_dtype(name, np.asarray(array), spec.dtype, computed)
 
-    _placed(interface, arrays, keep)
+    placed_arrays(interface, arrays, keep)
     return fitting
 
 
@@ -369,8 +369,10 @@ def _in_dtype(name: str, array: np.ndarray, wanted: np.dtype | None, computed: n
         return array.astype(dtype)
 
 
-def _placed(
-    interface: Interface, arrays: Mapping[str, Any], see: Callable[[str, TensorArgument, Any], Any]
+def placed_arrays(
+    interface: Interface,
+    arrays: Mapping[str, Any],
+    see: Callable[[str, TensorArgument, Any], Any] = lambda name, spec, array: array,
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return arguments from named arrays passed through ``see(name, spec, array)``."""
     arguments = interface.tensors()

@@ -42,7 +42,7 @@ def split_imported(concrete: Any, imported: ImportedFunction) -> tuple[HostFunct
         raise UnsupportedError(f"{interface.name}: every result is a string; there is no numeric core to convert.")
     results = [ref for ref, _ in partition.boundary]
     prefix = Prefix(partition.host, inlined.origins, tuple(results), partition.host_effects)
-    function, feeds, shapes = build_prefix(concrete, imported, inlined.main, prefix)
+    host_graph, function, feeds, shapes = build_prefix(concrete, imported, inlined.main, prefix)
     tensors = _boundary_tensors(partition, inlined.main, shapes)
     core = _core(imported, partition, tensors)
     dropped = _paths(interface.outputs, set(partition.dropped))
@@ -54,7 +54,8 @@ def split_imported(concrete: Any, imported: ImportedFunction) -> tuple[HostFunct
         )
     captured = [position - interface.count for position in partition.captured]
     reasons = {n.name: (n.op, partition.reasons[n.name]) for n in partition.host if n.name in partition.reasons}
-    host = HostFunction(interface, tensors, function, feeds, reasons, len(partition.host), captured, dropped)
+    parts = function, feeds, reasons, len(partition.host), captured, dropped, host_graph
+    host = HostFunction(interface, tensors, *parts)
     return host, core
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,15 +12,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.structures import OutputRef
 from tf2jax_lite.export import program_cache
 from tf2jax_lite.export.dimension_syntax import dimension_names, evaluated
 from tf2jax_lite.export.execution import compile_function, errors_of_xla
+from tf2jax_lite.export.host_part import HostPart, call_host, host_interface, read_host
 from tf2jax_lite.export.load import load
 from tf2jax_lite.export.metadata import named_signature, read_metadata
 from tf2jax_lite.export.reader import fitting_arrays, flat_results
-from tf2jax_lite.support.errors import InputError
+from tf2jax_lite.support.errors import InputError, MissingLibraryError
 
+_log = logging.getLogger("tf2jax_lite")
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -28,7 +32,7 @@ class Tensor(NamedTuple):
 
     Attributes:
       name: its name.
-      dtype: its dtype.
+      dtype: its dtype; that of objects for texts.
       shape: its sizes; names of symbolic dimensions are text.
     """
 
@@ -52,12 +56,38 @@ class Checked:
     count: int | None
 
 
+class _Host(NamedTuple):
+    """The host part of a function, see `load_host`."""
+
+    function: HostPart
+    interface: Interface
+    inputs: tuple[Tensor, ...]
+
+
+def _host_of(folder: Path, metadata: Mapping[str, Any], entry: Mapping[str, Any]) -> _Host | None:
+    """Return the host part of a signature, if it has one and TensorFlow is installed."""
+    if "host" not in entry:
+        return None
+    try:
+        function = read_host(folder, metadata, entry)
+    except MissingLibraryError as error:
+        _log.warning("requests have the inputs of the core: %s", error)
+        return None
+    interface = host_interface(entry)
+    inputs = [
+        Tensor(name, np.dtype(spec.dtype or object), tuple("?" if d is None else d for d in spec.shape or ()))
+        for name, spec in interface.tensors().items()
+    ]
+    return _Host(function, interface, tuple(inputs))
+
+
 class ServedFunction:
     """A function of an artifact with a program for each size of its dimensions.
 
     Attributes:
       name: the signature's name.
-      inputs: its arguments.
+      inputs: its arguments; with a host part, those of that.
+      has_host: whether requests go through the host part of the artifact, which makes texts numbers.
       outputs: its results.
       batched: names of the results with an entry for each example.
       joins: whether examples are independent, so that batches are joined and padded. Otherwise each request runs alone.
@@ -94,12 +124,15 @@ class ServedFunction:
         self._fn, params = load(folder, self.name, backend=backend)
         self._params = jax.device_put(dict(params))
         self._backend, self._seed, self._cache = backend, seed, cache
-        self.inputs = tuple(Tensor(i["name"], np.dtype(i["dtype"]), tuple(i["shape"])) for i in entry["inputs"])
+        self._core_inputs = tuple(Tensor(i["name"], np.dtype(i["dtype"]), tuple(i["shape"])) for i in entry["inputs"])
+        self._host = _host_of(folder, self._metadata, entry)
+        self.has_host = self._host is not None
+        self.inputs = self._core_inputs if self._host is None else self._host.inputs
         results = flat_results(self._fn.interface.outputs).items()
         described = {name: entry["outputs"][ref.index] for name, ref in results if isinstance(ref, OutputRef)}
         self.outputs = tuple(Tensor(n, np.dtype(o["dtype"]), tuple(o["shape"])) for n, o in described.items())
         if odd := [
-            t.name for t in (*self.inputs, *self.outputs) if t.dtype.kind not in "biuf" and t.dtype.itemsize > 2
+            t.name for t in (*self._core_inputs, *self.outputs) if t.dtype.kind not in "biuf" and t.dtype.itemsize > 2
         ]:
             raise InputError(f"{folder}: {odd[0]!r} of {self.name!r} is complex, which REST requests cannot hold.")
         self._batch = self._batch_dimension()
@@ -110,7 +143,7 @@ class ServedFunction:
         self._others = [d for d in self._dimension_names() if d != self._batch]
         missing = [d for d in self._others if not dimensions.get(d)]
         if missing:
-            shapes = ", ".join(f"{t.name} [{', '.join(map(str, t.shape))}]" for t in self.inputs)
+            shapes = ", ".join(f"{t.name} [{', '.join(map(str, t.shape))}]" for t in self._core_inputs)
             raise InputError(
                 f"{self.name!r} takes {shapes}, and programs are compiled before requests come. Give the sizes of "
                 f"{', '.join(missing)} that requests may have: dimensions={missing[0]}=128."
@@ -120,15 +153,15 @@ class ServedFunction:
         self._runs = 0
 
     def _dimension_names(self) -> list[str]:
-        sizes = [size for tensor in self.inputs for size in tensor.shape if isinstance(size, str)]
+        sizes = [size for tensor in self._core_inputs for size in tensor.shape if isinstance(size, str)]
         return list(dict.fromkeys(name for size in sizes for name in dimension_names(size)))
 
     def _batch_dimension(self) -> str | None:
         """Return the name of the first dimension of all inputs, which is no other's."""
-        first = {tensor.shape[0] if tensor.shape else None for tensor in self.inputs}
+        first = {tensor.shape[0] if tensor.shape else None for tensor in self._core_inputs}
         if len(first) != 1 or not isinstance(name := first.pop(), str) or not name.isidentifier():
             return None
-        others = [size for tensor in self.inputs for size in tensor.shape[1:] if isinstance(size, str)]
+        others = [size for tensor in self._core_inputs for size in tensor.shape[1:] if isinstance(size, str)]
         return None if any(name in dimension_names(size) for size in others) else name
 
     @property
@@ -149,7 +182,7 @@ class ServedFunction:
         for group in self._groups:
             for size in self._batch_sizes:
                 shapes = self._shapes(group, size)
-                arrays = {t.name: np.zeros(shapes[t.name], t.dtype) for t in self.inputs}
+                arrays = {t.name: np.zeros(shapes[t.name], t.dtype) for t in self._core_inputs}
                 given = fitting_arrays(self._fn.interface, self._fn.taken, arrays)
                 self._programs[size, group] = self._program(given)
                 self.run([Checked(given, group, size)])  # the first call of a program takes longer
@@ -179,7 +212,7 @@ class ServedFunction:
         sizes = dict(zip(self._others, group, strict=True)) | ({} if self._batch is None else {self._batch: size})
         return {
             tensor.name: tuple(evaluated(d, sizes) if isinstance(d, str) else d for d in tensor.shape)
-            for tensor in self.inputs
+            for tensor in self._core_inputs
         }
 
     def check(self, arrays: Mapping[str, Any], field: Callable[[str], str]) -> Checked:
@@ -200,6 +233,8 @@ class ServedFunction:
         for name in names:
             if name not in arrays:
                 raise InputError(f"the input {name!r} is missing. {takes}")
+        if self._host is not None:
+            arrays = call_host(self._host.function, self._host.interface, arrays)
         found = fitting_arrays(self._fn.interface, self._fn.taken, arrays)
         count = None
         if self._batch is not None:
@@ -227,7 +262,8 @@ class ServedFunction:
         """Raise `InputError` for the first array whose shape fits none of the groups."""
         allowed = [self._shapes(group, 1 if count is None else count) for group in self._groups]
         wrong = next(
-            (t for t in self.inputs if found[t.name].shape not in [s[t.name] for s in allowed]), self.inputs[0]
+            (t for t in self._core_inputs if found[t.name].shape not in [s[t.name] for s in allowed]),
+            self._core_inputs[0],
         )
         takes = " or ".join(dict.fromkeys(str(list(shapes[wrong.name])) for shapes in allowed[:4]))
         raise InputError(

@@ -212,7 +212,10 @@ class Server:
         return Response(content, headers={_HEADER_LENGTH: str(length)}, media_type="application/octet-stream")
 
     async def _run(self, function: ServedFunction, given: requests.Request) -> dict[str, Any]:
-        checked = function.check(given.arrays, given.field)
+        if function.has_host:  # TensorFlow runs
+            checked = await asyncio.to_thread(function.check, given.arrays, given.field)
+        else:
+            checked = function.check(given.arrays, given.field)
         if checked.count is not None and checked.count > self._max_examples:
             raise HTTPException(413, f"the request has {checked.count} examples; at most {self._max_examples} may be.")
         return await self._batchers[function.name](checked)

@@ -6,6 +6,7 @@ the field.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import math
@@ -26,8 +27,15 @@ _DATATYPES = {
     **{f"{'U' * (kind == 'u')}INT{8 * size}": f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)},
     **{f"FP{8 * size}": f"f{size}" for size in (2, 4, 8)},
     "BOOL": "?",
+    "BYTES": "O",
 }
-_TF_TYPES = {"float16": "DT_HALF", "float32": "DT_FLOAT", "float64": "DT_DOUBLE", "bool": "DT_BOOL"}
+_TF_TYPES = {
+    "float16": "DT_HALF",
+    "float32": "DT_FLOAT",
+    "float64": "DT_DOUBLE",
+    "bool": "DT_BOOL",
+    "object": "DT_STRING",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +122,11 @@ def _v2_array(entry: Mapping[str, Any], where: str, binary: memoryview) -> tuple
         raise InputError(f"{where}.datatype is one of {', '.join(_DATATYPES)}, not {str(datatype)[:50]!r}.")
     dtype, count = np.dtype(_DATATYPES[datatype]).newbyteorder("<"), math.prod(shape)
     parameters = _of_kind(entry.get("parameters", {}), dict, f"{where}.parameters")
-    size = parameters.get("binary_data_size")
+    size, is_text = parameters.get("binary_data_size"), dtype.hasobject
+    if size is not None and is_text:
+        if type(size) is not int or not 0 <= size <= len(binary):
+            raise InputError(f"{where}.parameters.binary_data_size is {size!r}; the body has {len(binary)} more bytes.")
+        return _binary_texts(binary[:size], count, where).reshape(shape), binary[size:]
     if size is not None:
         if type(size) is not int or size != count * dtype.itemsize or size > len(binary):
             raise InputError(
@@ -122,14 +134,30 @@ def _v2_array(entry: Mapping[str, Any], where: str, binary: memoryview) -> tuple
                 f"{count * dtype.itemsize} bytes, and the body has {len(binary)} more."
             )
         return np.frombuffer(binary[:size], dtype).astype(dtype.newbyteorder("=")).reshape(shape), binary[size:]
-    found = _numbers(entry.get("data"), f"{where}.data")
+    found = _array(entry.get("data"), f"{where}.data", is_text)
     if found.size != count:
         raise InputError(f"{where}.data has {found.size} elements, and {where}.shape {shape} has {count}.")
+    if is_text:
+        return found.reshape(shape), binary
     if not found.size:
         found = found.astype(dtype)
     if not _holds(found, dtype):
         raise InputError(f"{where}.data has elements that {datatype} cannot hold.")
     return found.reshape(shape).astype(dtype), binary
+
+
+def _binary_texts(binary: memoryview, count: int, where: str) -> np.ndarray:
+    """Return texts that each stand behind their size in four bytes."""
+    found: list[bytes] = []
+    while len(binary) >= 4 and len(found) < count:
+        size = int.from_bytes(binary[:4], "little")
+        if size > len(binary) - 4:
+            break
+        found.append(bytes(binary[4 : 4 + size]))
+        binary = binary[4 + size :]
+    if len(binary) or len(found) != count:
+        raise InputError(f"{where} has {count} texts, each behind its size in four bytes; its binary data differ.")
+    return np.array([*found, None], object)[:-1]  # without the last one, NumPy would make texts of one size an array
 
 
 def _v2_outputs(found: Mapping[str, Any], function: ServedFunction) -> dict[str, bool]:
@@ -180,24 +208,26 @@ def parse_v1(found: Mapping[str, Any], function: ServedFunction) -> Request:
     if ("instances" in found) == ("inputs" in found):
         raise InputError("the body has either instances, a list with an entry for each example, or inputs.")
     names = [tensor.name for tensor in function.inputs]
+    texts = {tensor.name for tensor in function.inputs if tensor.dtype.hasobject}
     if "inputs" in found:
         inputs = found["inputs"]
         if not isinstance(inputs, dict):
             inputs = {_only(names, "inputs"): inputs}
         columns = {name: (f"inputs.{name[:100]}" if inputs is found["inputs"] else "inputs") for name in inputs}
-        return Request({name: _numbers(value, columns[name]) for name, value in inputs.items()}, columns)
+        arrays = {name: _array(value, columns[name], name in texts) for name, value in inputs.items()}
+        return Request(arrays, columns)
     instances = _of_kind(found["instances"], list, "instances")
     if not instances:
         raise InputError("instances is empty; it has an entry for each example.")
-    if not isinstance(instances[0], dict):
+    if not isinstance(instances[0], dict) or instances[0].keys() == _BASE64:
         name = _only(names, "instances")
-        return Request({name: _numbers(instances, "instances")}, {name: "instances"}, by_row=True)
+        return Request({name: _array(instances, "instances", name in texts)}, {name: "instances"}, by_row=True)
     keys = list(instances[0])
     for number, row in enumerate(instances):
         if not isinstance(row, dict) or row.keys() != instances[0].keys():
             raise InputError(f"instances[{number}] is an object with the keys {keys[:20]}, as the first one.")
     fields = {name: f"instances[*].{name[:100]}" for name in keys}
-    arrays = {name: _numbers([row[name] for row in instances], fields[name]) for name in keys}
+    arrays = {name: _array([row[name] for row in instances], fields[name], name in texts) for name in keys}
     return Request(arrays, fields, by_row=True)
 
 
@@ -219,6 +249,38 @@ def _only(names: Sequence[str], field: str) -> str:
     if len(names) != 1:
         raise InputError(f"{field} names the inputs {list(names)}, of which the model has several.")
     return names[0]
+
+
+def _array(value: Any, field: str, is_text: bool) -> np.ndarray:
+    """Return nested lists as an array of numbers or texts."""
+    return _texts(value, field) if is_text else _numbers(value, field)
+
+
+_BASE64 = {"b64"}
+
+
+def _texts(value: Any, field: str) -> np.ndarray:
+    """Return nested lists of texts, or of objects with bytes in base64, as an array.
+
+    Raises:
+      InputError: they have other elements, or lists differ in length.
+    """
+    if not isinstance(value, list | str | dict):
+        raise InputError(f"{field} is a list of texts, not {_kind(value)}.")
+    found = np.asarray(value, object)
+    flat = found.reshape(-1)
+    for position, item in enumerate(flat):
+        where = field + "".join(f"[{index}]" for index in np.unravel_index(position, found.shape))
+        if isinstance(item, dict) and item.keys() == _BASE64 and isinstance(item["b64"], str):
+            try:
+                flat[position] = base64.b64decode(item["b64"], validate=True)
+            except ValueError as error:
+                raise InputError(f"{where}.b64 is not base64: {error}.") from None
+        elif isinstance(item, str):
+            flat[position] = item.encode("utf-8", "replace")
+        else:
+            raise InputError(f"{where} is text, not {_kind(item)}.")
+    return flat.reshape(found.shape)
 
 
 def _numbers(value: Any, field: str) -> np.ndarray:

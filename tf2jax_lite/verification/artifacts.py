@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from tf2jax_lite.calling.params import is_seed_state
-from tf2jax_lite.export import load
+from tf2jax_lite.export import load, load_host
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.reader import call_with_arrays, flat_results, read_params
 from tf2jax_lite.support.errors import ExportError
@@ -58,6 +58,18 @@ class Artifact:
             for name, value in read_params(self._path, self._metadata).items()
             if not self._metadata["params"][name].get("constant")
         }
+
+    def host_inputs(self, signature: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the core's inputs as the stored host part of a function computes them.
+
+        Nothing if it has none.
+        """
+        entry = self._metadata["signatures"].get(signature, {})
+        if "host" not in entry:
+            return {}
+        if (signature, "host") not in self._loaded:
+            self._loaded[signature, "host"] = load_host(self._path, signature)
+        return self._loaded[signature, "host"](**arrays)
 
     def compare(
         self,

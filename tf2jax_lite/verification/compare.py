@@ -38,8 +38,8 @@ class OutputComparison:
       max_ulp: largest difference in units in the last place; None unless real floating.
       nan, infinite: number of NaN and infinities, TensorFlow's and JAX's.
       positions: of the first elements where only one side is NaN or infinite, or infinities have different signs.
-      kind: ``result``, ``gradient`` or ``variable``.
-      against: ``jax``, or the backend of an artifact.
+      kind: ``result``, ``gradient`` or ``variable``; ``input`` of the core, of a split model.
+      against: ``jax``, or the backend of an artifact; ``host`` for the part that it leaves in TensorFlow.
       note: why values are not compared (random numbers), or how they were.
       tensorflow_error, jax_error: where the difference exceeds the tolerance, each side's error with respect to the
         results of TensorFlow's ops in float64, relative to the largest magnitude; None if unknown. ``ok`` is true

@@ -179,6 +179,7 @@ class _Comparison:
             raw, arrays = self._inputs(seed, batch)
             try:
                 flat = self._target.prepared(self._arguments, raw)
+                given = arrays
                 if self._target.host is not None:
                     arrays = {t.name: x for t, x in zip(self._target.host.cut, flat, strict=True)}
                 reference = run_tf(self._target, flat)
@@ -187,6 +188,11 @@ class _Comparison:
                 break
             try:
                 outputs = self._compare(flat, arrays, reference, seed)
+                if self._target.host is not None and self._artifact is not None:
+                    outputs += [
+                        compare_arrays(name, arrays[name], value, options.rtol, kind="input", against="host")
+                        for name, value in self._artifact.host_inputs(self._target.name, given).items()
+                    ]
             except ExportError:  # a damaged artifact is no verdict on the model
                 raise
             except Exception as problem:  # the verdict on a signature that does not run is its error

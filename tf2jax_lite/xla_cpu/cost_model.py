@@ -53,7 +53,7 @@ FOLD_OUTPUTS = ((4, 32), (8, 16), (16, 8))  # up to so many channels, outputs of
 
 # Im2col of few windows.
 IM2COL_MAX_TAPS, IM2COL_MAX_WINDOWS, IM2COL_MIN_CHANNELS = 9, 2560, 2 * SIMD_LANES
-IM2COL_MIN_WEIGHTS, IM2COL_FEW_WINDOWS = L2_FLOATS // 2, 64  # so many weights, for so many windows at most
+IM2COL_MIN_WEIGHTS, IM2COL_FEW_WINDOWS = 2 * L2_FLOATS, 64  # so many weights, for so many windows at most
 
 # Pooling, reductions and cumulative sums.
 POOL_MAX_UNROLLED_TAPS = 64  # of a window

@@ -15,6 +15,8 @@ from tf2jax_lite.calling.structures import TensorArgument, iter_arguments
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import InputError, UnsupportedError
 
+from .host_graph import HostGraph, read_host_graph
+
 
 @dataclasses.dataclass(frozen=True)
 class BoundaryTensor:
@@ -54,6 +56,7 @@ class HostFunction:
         nodes: int,
         captured: Sequence[int],
         dropped: Sequence[str],
+        graph: HostGraph | None = None,
     ):
         self.name = interface.name
         self.signature = interface.signature
@@ -63,6 +66,7 @@ class HostFunction:
         self.dropped = tuple(dropped)
         self.interface = interface
         self.captured = tuple(captured)
+        self._graph = graph
         self._function = function
         self._feeds = tuple(feeds)
         self.__signature__ = interface.signature
@@ -96,6 +100,12 @@ class HostFunction:
             out[tensor.name] = np.asarray(value)
         return out
 
+    def frozen(self) -> tuple[HostGraph, list[TensorArgument]]:
+        """Return the prefix as a graph for a file, and the arguments that feed it."""
+        if self._graph is None:
+            return HostGraph(tf.compat.v1.GraphDef(), (), ()), []
+        return self._graph.frozen(self._feeds), [feed for feed in self._feeds if isinstance(feed, TensorArgument)]
+
     def _plain(self, name: str, value: Any) -> Any:
         """Return an argument with TensorFlow's tensors as arrays."""
         # Lists become arrays, too, if the argument is a tensor.
@@ -117,6 +127,29 @@ class HostFunction:
 
     def __repr__(self) -> str:
         return f"HostFunction({self.name}{self.signature} -> {{{', '.join(t.name for t in self.cut)}}})"
+
+
+def stored_host(
+    content: bytes,
+    where: str,
+    interface: Interface,
+    feeds: Sequence[tuple[str, TensorArgument]],
+    cut: Sequence[BoundaryTensor],
+    **parts: Sequence[str],
+) -> HostFunction:
+    """Return the prefix that `HostFunction.frozen` stored.
+
+    Args:
+      content: of the file, not trusted.
+      where: its name, for messages.
+      interface: of the model.
+      feeds: placeholders of the graph, and the arguments that they get.
+      cut: the arguments of the core.
+      **parts: of `HostGraph`.
+    """
+    graph = read_host_graph(content, where, feeds=[name for name, _ in feeds], **parts)
+    function = graph.build()[0] if graph.results else None
+    return HostFunction(interface, cut, function, [spec for _, spec in feeds], {}, len(graph.proto.node), (), (), graph)
 
 
 _CHECKED = Config()
@@ -148,15 +181,16 @@ class Prefix:
 
 def build_prefix(
     concrete: Any, imported: ImportedFunction, main: ir.Function, prefix: Prefix
-) -> tuple[Any, list[Any], list[ir.Shape]]:
+) -> tuple[HostGraph | None, Any, list[Any], list[ir.Shape]]:
     """Build a TensorFlow function of the nodes of a prefix.
 
     Returns:
-      The function (None for an empty prefix), its feeds, and the shapes of its results. A feed is a `TensorArgument`, a
-      tensor that the function captures, or the value of a variable of its graph, which does not change.
+      The graph and the function (None for an empty prefix), its feeds, and the shapes of its results. A feed is a
+      `TensorArgument`, a tensor that the function captures, or the value of a variable of its graph, which does not
+      change.
     """
     if not prefix.nodes:
-        return None, [], []
+        return None, None, [], []
     nodes = {node.name: node for node in prefix.nodes}
     used = {ref.node for node in prefix.nodes for ref in node.inputs if ref.node not in nodes}
     interface = imported.interface
@@ -207,18 +241,15 @@ def build_prefix(
         for attr in ("_class", "_output_shapes"):
             if attr in copy.attr:
                 del copy.attr[attr]
-    wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(proto, name=""), [])
-    graph = wrapped.graph
-    fetches = [graph.get_tensor_by_name(text) for text in map(str, prefix.results)]
-    effects = [graph.get_operation_by_name(text) for text in prefix.effects]
-    pruned = wrapped.prune([graph.get_tensor_by_name(f"{text}:0") for text in names], [fetches, effects])
+    graph = HostGraph(proto, tuple(names), tuple(map(str, prefix.results)), prefix.effects)
+    function, fetches, _ = graph.build()
     tables = {
         arg.name: concrete.captured_inputs[position - count]
         for position, arg in enumerate(main.args)
         if count <= position < len(concrete.inputs) and arg.name in used
     }
     shapes = [_shape(t, tables) for t in fetches]
-    return (lambda *inputs: pruned(*inputs)[0]), feeds, shapes
+    return graph, function, feeds, shapes
 
 
 def _shape(tensor: Any, tables: Mapping[str, Any]) -> ir.Shape:

@@ -12,7 +12,7 @@ they could hang, or use all memory. They may therefore only contain ops that suc
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -140,14 +140,14 @@ def reject_unsafe_model(meta_graph: Any, path: str | os.PathLike[str], ends: Ite
     reject_unsafe_ops(found, where)
     running = {(name, node.name) for name, node in nodes}
     main = () if meta_graph.object_graph_def.nodes else graph.node
-    _reject_files(main, assets, path, lambda node: ("graph", node) in running)
+    reject_files(main, assets, path, lambda node: ("graph", node) in running)
     for function in graph.library.function:
         name = function.signature.name
-        _reject_files(function.node_def, set(), path, lambda node, name=name: (name, node) in running)
+        reject_files(function.node_def, set(), path, lambda node, name=name: (name, node) in running)
 
 
-def _reject_files(
-    protos: Any, assets: set[str], path: str | os.PathLike[str], is_running: Callable[[str], bool]
+def reject_files(
+    protos: Any, assets: Container[str], path: str | os.PathLike[str], is_running: Callable[[str], bool]
 ) -> None:
     """Raise an error for tables filled from files other than arguments and assets."""
     fillers = [node for node in protos if node.op in _FROM_FILE and is_running(node.name)]

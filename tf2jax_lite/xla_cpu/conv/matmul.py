@@ -59,7 +59,8 @@ def is_patches_filter_gradient(conv: ConvParams) -> bool:
     This is the filter gradient of a convolution whose windows do not overlap.
     """
     return (
-        all(s == 1 for s in conv.strides)
+        math.prod(conv.window) > 1
+        and all(s == 1 for s in conv.strides)
         and not conv.has_lhs_dilation
         and all(n <= r or k == 1 for n, r, k in zip(conv.result, conv.rhs_dilation, conv.window, strict=True))
     )
