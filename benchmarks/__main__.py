@@ -42,6 +42,7 @@ SUITES = {
     "training": "training.training",
     "gallery": "gallery.gallery",
     "serving": "serving.load",
+    "generation": "generation.generation",
     "weights": "exported.weights",
 }
 

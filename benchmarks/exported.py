@@ -152,7 +152,7 @@ def weights(options: Any) -> Iterator[Result]:
             for kind in (None, "bfloat16", "int8"):
                 folder, key = Path(work) / str(kind), kind or "float32"
                 tf2jax.export_functions({"f": function}, folder, platforms=["cpu"], weights=kind)
-                sizes[key] = sum(file.stat().st_size for file in folder.glob("params*.safetensors"))
+                sizes[key] = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
                 fn, params = tf2jax.load(folder)
                 compiled = jax.jit(fn).lower(params, *arrays).compile()
                 params = jax.device_put(params)

@@ -230,7 +230,7 @@ def _scaling(number: int) -> dict[str, Any]:
 
 
 def _on_devices(number: int) -> tuple[dict[str, Any], Any]:
-    """Return the time of a round of 200 clients over devices, and the weights after five."""
+    """Return the times of rounds of 200 clients over devices, and the last weights."""
     clients = [ClientDataset(c) for c in workload.make_clients()]
     mesh = jax.make_mesh((number,), ("clients",)) if number > 1 else None
     process = fed.build_weighted_fed_avg(workload.jax_logistic(), optax.sgd(0.1), client_batching=BATCHING, mesh=mesh)
@@ -243,7 +243,7 @@ def _on_devices(number: int) -> tuple[dict[str, Any], Any]:
 
 
 def _mesh(options: Any) -> Iterator[Result]:
-    """Yield the time of rounds over virtual devices, and how far the weights are from those of one."""
+    """Yield the times of rounds over virtual devices, and weights beside one's."""
     alone = None
     for number in DEVICES[options.size]:
         flags = f"--xla_force_host_platform_device_count={number}"

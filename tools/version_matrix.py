@@ -98,7 +98,9 @@ def run(environment: Environment, python: Path) -> Outcome:
     for line in lines:
         if line.startswith(("FAILED", "ERROR")):
             print(line, flush=True)
-    return Outcome(environment, versions, re.sub(r" in [0-9.]+s.*", "", lines[-1]) if lines else "did not start")
+    return Outcome(
+        environment, versions, re.sub(r"(, \d+ warnings?)? in [0-9.]+s.*", "", lines[-1]) if lines else "did not start"
+    )
 
 
 def table(outcomes: list[Outcome]) -> str:

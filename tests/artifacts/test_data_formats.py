@@ -1,6 +1,7 @@
 """`finetune` on the formats of data that users have, from the command line."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -71,3 +72,23 @@ def test_finetune_reads(model, kind, classifiers, tmp_path):
     assert records[-1]["eval/loss"] < records[0]["eval/loss"]
     before, after = (tf2jax.load(p, backend="source")[1] for p in (classifiers / model, tmp_path / "out"))
     assert any(not np.array_equal(after[n], before[n]) for n in before)
+    (training,) = json.loads((tmp_path / "out" / "metadata.json").read_text())["options"]["training"]
+    assert training.get("class_names") == (["a", "b"] if kind == "images" else None)
+
+
+def test_evaluation_needs_the_same_classes(classifiers, tmp_path):
+    data = write("images", tmp_path)
+    (tmp_path / "other" / "b").mkdir(parents=True)
+    shutil.copy(data / "b" / "1.png", tmp_path / "other" / "b")
+    words = [
+        "finetune",
+        classifiers / "images",
+        "--data",
+        data,
+        "--eval",
+        tmp_path / "other",
+        "--out",
+        tmp_path / "out",
+    ]
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code and "evaluation data are ['b'], and those of the training" in str(result.exception)

@@ -158,3 +158,10 @@ def test_serving_measures_each_backend():
     ]
     for result in found:
         assert result["rates"] > 0 and 0 < result["seconds"]["p50"]["median"] <= result["seconds"]["p99"]["median"]
+
+
+@pytest.mark.full
+def test_generation_gives_the_same_tokens():
+    (result,) = main(["run", "--suite", "generation", "--size", "small", "--batch", "2", "--budget", "0"])
+    assert result["shares"]["same_tokens"] == 1
+    assert set(result["times"]) == {"tf2jax_lite", "tf2jax_lite_scan", "tensorflow", "tensorflow_xla"}

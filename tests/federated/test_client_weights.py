@@ -42,7 +42,8 @@ def test_weights_are_the_numbers_of_examples(build, execution):
         (ShuffleRepeatBatchHParams(20, num_epochs=3, fill_remainder=False), (1, 3, 2), SIZES),
         (ShuffleRepeatBatchHParams(4, num_epochs=None, num_steps=2), (2, 2, 2), SIZES),
         (ShuffleRepeatBatchHParams(5, num_steps=3), (1, 3, 2), SIZES),
-        (ShuffleRepeatBatchHParams(5, drop_remainder=True), (0, 4, 1), (0, 20, 7)),
+        (ShuffleRepeatBatchHParams(5, drop_remainder=True), (0, 4, 1), SIZES),
+        (ShuffleRepeatBatchHParams(5, drop_remainder=True, fill_remainder=False), (0, 4, 1), (0, 20, 5)),
         # Without filling, processed examples count, as in TFF.
         (ShuffleRepeatBatchHParams(4, num_epochs=None, num_steps=2, fill_remainder=False), (2, 2, 2), (8, 8, 8)),
         (BatchHParams(4), (1, 5, 2), SIZES),

@@ -1,5 +1,7 @@
 """FedJAX's functions on pytrees, models and tokenizers."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,9 @@ import pytest
 from tf2jax_lite import federated as fed
 from tf2jax_lite.errors import DataError
 from tf2jax_lite.federated import models, tokenizers, tree_util
+from tf2jax_lite.federated.execution.cohort import Cohort
+from tf2jax_lite.learning.data.client_dataset import index_table
+from tf2jax_lite.learning.data.federated_data import buffered_shuffle
 
 A = {"a": np.float32([3, 0]), "b": np.float32([[4]])}
 B = {"a": np.float32([1, 1]), "b": np.float32([[-2]])}
@@ -106,6 +111,64 @@ def test_examples_of_many_datasets_are_shuffled_once():
     other = fed.ClientDataset({"x": np.arange(3)})
     with pytest.raises(DataError, match="different features"):
         list(fed.buffered_shuffle_batch_client_datasets([*datasets, other], 13, 13, 0))
+
+
+ROWS = fed.InMemoryFederatedData({i: {"x": np.arange(i + 1)} for i in range(20)})
+
+
+def drawn(sampler, rounds):
+    return [[client_id for client_id, _, _ in sampler.sample()] for _ in range(rounds)]
+
+
+def batches(found):
+    return [batch["x"].tolist() for batch in found]
+
+
+def state(seed):
+    return np.random.RandomState(seed)
+
+
+# Read from FedJAX c57ee19 with its integer seeds.
+ORDERS = {
+    "batches": (
+        lambda: batches(fed.ClientDataset({"x": np.arange(5)}).shuffle_repeat_batch(4, num_epochs=3, seed=state(7))),
+        [[0, 3, 2, 1], [4, 2, 3, 0], [4, 1, 4, 1], [0, 3, 2, 1]],
+    ),
+    "table": (
+        lambda: index_table(5, fed.ShuffleRepeatBatchHParams(4, num_epochs=3), state(7)).tolist(),
+        [[0, 3, 2, 1], [4, 2, 3, 0], [4, 1, 4, 1], [0, 3, 2, 1]],
+    ),
+    "buffer": (lambda: list(buffered_shuffle(range(9), 4, state(5))), [0, 1, 2, 5, 7, 4, 8, 6, 3]),
+    "clients": (
+        lambda: [client_id for client_id, _ in itertools.islice(ROWS.shuffled_clients(4, state(3)), 25)],
+        [3, 4, 5, 6, 7, 1, 8, 10, 0, 12, 9, 13, 11, 14, 17, 15, 19, 16, 18, 2, 2, 4, 3, 6, 5],
+    ),
+    "examples": (
+        lambda: batches(itertools.islice(fed.shuffle_repeat_batch_federated_data(ROWS, 4, 3, 6, state(2)), 3)),
+        [[2, 0, 1, 1], [0, 4, 1, 0], [1, 2, 4, 3]],
+    ),
+    "cohorts": (lambda: drawn(fed.UniformGetClientSampler(ROWS, 3, state(11), 2), 2), [[12, 3, 5], [12, 3, 1]]),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_orders_are_fedjaxs(name):
+    found, expected = ORDERS[name]
+    assert found() == expected
+    assert found() == expected
+
+
+def test_a_generator_is_a_seed_of_each_client_and_round():
+    """What its giver draws from it later changes nothing."""
+    given = state(7)
+    batching = fed.ShuffleRepeatBatchHParams(4, num_epochs=3, seed=given)
+    given.randint(9)
+    cohort = Cohort([fed.ClientDataset({"x": np.arange(5)})] * 2, batching, 0, 1)
+    assert [client.rows.tolist() for client in cohort.prepared()] == [ORDERS["table"][1]] * 2
+    keys = [key for _, _, key in fed.UniformGetClientSampler(ROWS, 3, state(11), 2).sample()]
+    np.testing.assert_array_equal(keys, jax.random.split(jax.random.PRNGKey(2), 3))
+    with pytest.raises(DataError, match="a seed is an int"):
+        fed.partition_iid({"x": np.arange(9)}, 3, seed=given)
 
 
 def test_a_gradient_has_the_structure_of_the_weights():

@@ -209,6 +209,15 @@ def test_batches_may_be_pairs_and_clients_tuples():
         np.testing.assert_array_equal(process.next(process.initialize(), given).state.params["w"], expected)
 
 
+def test_callers_may_have_the_weights():
+    model = plain_model(init=lambda key: None)
+    expected = fed.evaluate_model(plain_model(), zeros(), [CLIENTS[0]])
+    assert fed.evaluate_model(model, zeros(), [CLIENTS[0]]) == expected
+    found = fed.ModelEvaluator(model).evaluate_global_params(zeros(), [("a", [CLIENTS[0]])])
+    np.testing.assert_allclose(dict(found)["a"]["loss"], expected["loss"], rtol=1e-6)
+    assert set(fed.model_grad(model)(zeros(), CLIENTS[0], None)) == {"w", "b"}
+
+
 def test_each_client_is_evaluated_alone():
     model, params = plain_model(), zeros()
     evaluator = fed.ModelEvaluator(model)

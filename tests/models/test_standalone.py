@@ -20,7 +20,7 @@ from tf2jax_lite.pipeline.model_files import convert_file
 from .demo_set import DEMO_SET
 
 RUN = """
-    import importlib.util, json, sys
+    import importlib.util, inspect, json, sys
     import numpy as np
     import jax
 
@@ -32,7 +32,9 @@ RUN = """
 
     with np.load(inputs) as data:
         arrays = [data[name] for name in data.files]
-    results, _ = jax.jit(model.serving_default)(model.load_params(folder + "/params.safetensors"), *arrays)
+    names = [n for n in ("params", "state") if n in inspect.signature(model.serving_default).parameters]
+    params = [model.load_params(f"{folder}/{name}.safetensors") for name in names]
+    results, *_ = jax.jit(model.serving_default)(*params, *arrays)
     np.savez(out, *[np.asarray(leaf) for leaf in jax.tree.leaves(results)])
 """
 

@@ -337,7 +337,7 @@ def test_equal_names_are_made_unique_and_shared_variables_are_one():
         return a * 10.0 + b
 
     jax_fn, params = tf2jax.convert(fn, tf.TensorSpec([]))
-    assert set(params) == {"v", "v_1"}
+    assert set(params) == {"a", "b"}
     out, updated = jax_fn(params, np.float32(1.0))
     assert out == 22.0
     assert sorted(float(v) for v in updated.values()) == [2.0, 2.0]

@@ -1,5 +1,6 @@
 """Models with strings, decoders, tables: split_host against the whole."""
 
+import json
 import warnings
 
 import jax
@@ -174,6 +175,31 @@ def test_host_part_that_reads_files_is_not_loaded(tmp_path):
     file.write_bytes(b"x")
     with pytest.raises(ExportError, match=r"host\.f\.pb"):
         tf2jax.load_host(tmp_path / "out", verify_hashes=False)
+
+
+def test_damaged_description_of_the_host_part_raises(tmp_path):
+    fn = tf.function(lambda text: tf.strings.length(text) * 2, input_signature=[tf.TensorSpec([None], tf.string)])
+    _, jax_fn, params = split_concrete(fn.get_concrete_function(), "length")
+    tf2jax.export_functions({"f": (jax_fn, params)}, tmp_path / "out", platforms=["cpu"])
+    file = tmp_path / "out" / "metadata.json"
+    metadata = json.loads(file.read_text())
+    good = metadata["signatures"]["f"]["host"]
+    core = [{**good["core_inputs"][0], "tensor": "x:7"}]
+    for damage in (
+        *({"interface": x} for x in (None, {"args": 3})),
+        *({"feeds": x} for x in (None, [["text"]], [["x", "text"]], [["nothing:0", good["feeds"][0][1]]])),
+        *({"core_inputs": x} for x in (None, [], core, [{"name": "other"}])),
+        *({key: ["nothing"]} for key in ("effects", "setup")),
+        *({"file": x} for x in (None, "../host.pb", "model.py")),
+    ):
+        metadata["signatures"]["f"]["host"] = {**good, **damage}
+        file.write_text(json.dumps(metadata))
+        with pytest.raises(ExportError):
+            tf2jax.load_host(tmp_path / "out")
+    metadata["signatures"]["f"]["host"] = 3
+    file.write_text(json.dumps(metadata))
+    with pytest.raises(ExportError, match="not an object"):
+        tf2jax.load_host(tmp_path / "out")
 
 
 class Looked(tf.Module):

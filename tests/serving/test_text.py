@@ -39,6 +39,12 @@ def classifier(tmp_path_factory):
     return folder, model(tf.constant(TEXTS)).numpy()
 
 
+def test_inspect_names_the_option_for_strings(classifier):
+    folder, _ = classifier
+    result = invoke("inspect", folder / "model")
+    assert result.exit_code == 1 and "convert MODEL OUT --split-host" in result.output, result.output
+
+
 def test_run_takes_strings_or_ids(classifier, tmp_path):
     folder, expected = classifier
     ids = tf2jax.load_host(folder / "film")(TEXTS)

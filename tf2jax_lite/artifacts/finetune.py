@@ -35,6 +35,7 @@ from tf2jax_lite.learning.data import Examples, TrainingData, as_training_data
 from tf2jax_lite.learning.optimizers import chosen_optimizer
 from tf2jax_lite.learning.process import ModelWeights
 from tf2jax_lite.learning.recorder import History, Recorder
+from tf2jax_lite.support.errors import DataError
 from tf2jax_lite.support.options import takes
 
 Report = Callable[[dict[str, Any]], None]
@@ -169,7 +170,15 @@ def _finetune(
     trains = _trains(list(read_metadata(Path(artifact))["params"]), given, new)
     trainable = trainable_model(artifact, given, sample=data.first(256), trains=trains)
     train = _fitting(data, trainable, "the training data")
-    held_out = None if eval_examples is None else _fitting(eval_examples, trainable, "the evaluation data")
+    held_out = None
+    if eval_examples is not None:
+        eval_data = as_training_data(eval_examples)
+        if data.class_names and eval_data.class_names and list(data.class_names) != list(eval_data.class_names):
+            raise DataError(
+                f"The classes of the evaluation data are {list(eval_data.class_names)[:20]}, and those of the training "
+                f"data {list(data.class_names)[:20]}. Both need a folder of images for each class."
+            )
+        held_out = _fitting(eval_data, trainable, "the evaluation data")
     model = trainable.model if given.lora_rank is None else adapted(trainable.model, given, new)
     trained, parameters = _size(model.shapes.trainable), _size(trainable.model.shapes)
     if given.lora_rank is not None:
@@ -191,6 +200,8 @@ def _finetune(
         **vars(given.part(TrainingOptions)),
     )
     record = {"kind": "finetune", **identity, **given.record(), "epochs": given.epochs}
+    if data.class_names:
+        record["class_names"] = list(data.class_names)
     for name, text in (("mesh", mesh_text), ("sharding", sharding_json)):
         if name in record:
             record[name] = text(record[name])

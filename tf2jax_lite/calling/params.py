@@ -148,14 +148,22 @@ def nest_params(params: Mapping[str, Any]) -> dict[str, Any]:
       >>> tf2jax.nest_params({"encoder/kernel": 1, "encoder/bias": 2})
       {'encoder': {'kernel': 1, 'bias': 2}}
     """
-    nested: dict[str, Any] = {}
-    for name, value in params.items():
-        *scopes, leaf = param_path(name, params)
-        inner = nested
-        for scope in scopes:
-            inner = inner.setdefault(scope, {})
-        inner[VariableName(leaf, name.trainable) if isinstance(name, VariableName) else leaf] = value
-    return nested
+    return nest_parts(params)[0]
+
+
+def nest_parts(*parts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Nest the parts of params as `nest_params` nests all of them."""
+    names = {name for part in parts for name in part}
+    found: list[dict[str, Any]] = []
+    for part in parts:
+        found.append({})
+        for name, value in part.items():
+            *scopes, leaf = param_path(name, names)
+            inner = found[-1]
+            for scope in scopes:
+                inner = inner.setdefault(scope, {})
+            inner[VariableName(leaf, name.trainable) if isinstance(name, VariableName) else leaf] = value
+    return found
 
 
 def flatten_params(params: Mapping[str, Any]) -> dict[str, Any]:

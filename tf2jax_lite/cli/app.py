@@ -118,6 +118,9 @@ def _print_description(found: Any) -> None:
         console.print(table)
     verdict = ("every op is supported", "green") if found.supported else ("some ops are not supported", "red")
     console.print(styled(verdict))
+    if not found.supported and any(t.dtype == "string" for s in found.signatures for t in s.inputs):
+        line = "Ops on strings can stay in TensorFlow: tf2jax-lite convert MODEL OUT --split-host"
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ from . import codegen, interface_json
 from .atomic_dir import new_directory
 from .host_part import write_host
 from .jax_function import JaxFunction, jax_function
-from .metadata import FORMAT, FORMAT_VERSION, find_stacks, hashed_files, write_metadata
-from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
+from .metadata import FORMAT, FORMAT_VERSION, find_stacks, hashed_files, state_names, write_metadata
+from .params_file import SHARD_BYTES, write_checkpoint, write_params
 from .predictions import prediction_kinds
 from .source_function import from_source, returns_all, run_source
 from .stablehlo_module import serialize
@@ -141,7 +142,8 @@ def export_functions(
             module = run_source((folder / _SOURCE).read_text("utf-8"))
             stacks = _stacks_of_source(module, traced, entries, described) if chosen.scan_layers else {}
             replaced = traced if chosen.scan_layers else drawn
-            traced |= _traced_source(module, {n: traced[n] for n in replaced}, entries, constants, stacks, signatures)
+            own = {n: traced[n] for n in replaced}
+            traced |= _traced_source(module, own, entries, constants, state_names(described), stacks, signatures)
         held = jax.eval_shape(lambda given: stacked(given, stacks), params) if stacks else params
         for name, staged in traced.items() if stablehlo else ():
             progress(f"lower {name} for {', '.join(platforms)}")
@@ -154,14 +156,14 @@ def export_functions(
             _check_runnable(signatures, warnings)
         size = size_text(sum(v.nbytes for v in arrays.values()))
         progress(f"write params ({size})")
-        placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, folder, shard_bytes=shard_bytes)
+        placed = write_params(arrays, folder, state=state_names(described), shard_bytes=shard_bytes)
         files = {"source": None if problems else _SOURCE, "files": hashed_files(folder)}
         held_params = {name: {**info, "file": placed[name]} for name, info in described.items()}
         facts = {"framework": chosen.framework, "signatures": signatures, "params": held_params, "stacked": stacks}
         metadata = {**_format(), **files, **facts, "options": {**(options or {}), **weights}, "warnings": warnings}
         if chosen.checkpoint:
             progress(f"write checkpoint ({size})")
-            write_checkpoint(arrays, folder / "checkpoint")
+            write_checkpoint(arrays, state_names(described), folder / "checkpoint")
         sizes = write_metadata(folder, metadata)
     count = sum(int(np.prod(np.shape(v), dtype=np.int64)) for v in params.values())
     return ExportReport(str(path), sizes, list(functions), count, warnings)
@@ -210,8 +212,11 @@ def _layout(chosen: ExportOptions, params: Mapping[str, Any], statistics: Collec
     """Return the options of the source's writer."""
     layout: dict[str, Any] = {"shape_comments": chosen.shape_comments, "scan_layers": chosen.scan_layers}
     layout["random"] = chosen.random
+    kinds = {name: _kind(name, params, statistics) for name in map(str, params)}
     if chosen.framework == "nnx":
-        layout["writer"] = codegen.classes_writer({n: _kind(n, params, statistics) for n in map(str, params)})
+        layout["writer"] = codegen.classes_writer(kinds)
+    else:
+        layout["state"] = {name for name, kind in kinds.items() if kind != "Param"}
     return layout
 
 
@@ -282,6 +287,7 @@ def _traced_source(
     traced: Mapping[str, Staged],
     entries: Mapping[str, codegen.Entry],
     constants: Mapping[str, Any],
+    state: Collection[str],
     stacks: Any,
     signatures: Mapping[str, dict[str, Any]],
 ) -> dict[str, Staged]:
@@ -289,7 +295,8 @@ def _traced_source(
     found = {}
     for name, staged in traced.items():
         if returns_all(staged, entries[name]):
-            found[name] = from_source(staged, entries[name], module[entries[name].name], constants, stacks)
+            written, recorded = module[entries[name].name], signatures[name]["function"]
+            found[name] = from_source(staged, entries[name], recorded, written, constants, state, stacks)
             for key in ("variables", "updates"):
                 signatures[name][key] = [str(v) for v in getattr(found[name], key)]
             signatures[name]["rng"] = found[name].rng
@@ -415,7 +422,8 @@ def _write_source(
         return {}, [f"{type(error).__name__}: {error}"]
     for name, entry in entries.items():
         arguments = [interface_json.encode(a) for a in entry.arguments.values()]
-        signatures[name]["function"] = {"name": entry.name, "arguments": arguments, "rng": entry.rng}
+        facts = {"arguments": arguments, "rng": entry.rng, "state": entry.state}
+        signatures[name]["function"] = {"name": entry.name, **facts}
     file.write_text(text, encoding="utf-8")
     return constants, []
 
@@ -511,20 +519,24 @@ def entry(name: str, converted: Any, staged: Staged, function: str, *, framework
     It has the arguments of the original.
     """
     interface = converted.interface
-    names = codegen.Names(taken={"nnx", "rngs", "self"} if framework == "nnx" else set())
-    inputs = [names.new(spec.name, "x") for spec in staged.inputs]
+    names = codegen.Names(taken={"nnx", "rngs", "self"} if framework == "nnx" else {"given", "state"})
     arguments: dict[str, Any] = {}
     named = [(interface.argument_name(i), a) for i, a in enumerate(interface.args)]
     for argument, structure in [*named, *interface.kwargs.items()]:
         if next(iter_arguments(structure), None) is None:
             continue  # a literal, baked in
-        if isinstance(structure, TensorArgument):
-            arguments[inputs[structure.index]] = codegen.Result(structure.index)
-        else:
-            refs = map_structure(lambda x: codegen.Result(x.index) if isinstance(x, TensorArgument) else x, structure)
-            arguments[names.new(argument, "inputs")] = refs
+        refs = map_structure(lambda x: codegen.Result(x.index) if isinstance(x, TensorArgument) else x, structure)
+        whole = isinstance(structure, TensorArgument)
+        name_of = staged.inputs[structure.index].name if whole else argument
+        arguments[names.new(name_of, "x" if whole else "inputs")] = refs
+    sources = dict(leaf for name, refs in arguments.items() for leaf in codegen.leaves_of(refs, name))
+    inputs = [
+        sources[i] if sources[i] in arguments else names.new(_key(sources[i]) or spec.name, "x")
+        for i, spec in enumerate(staged.inputs)
+    ]
     results = len(staged.results)
     block = codegen.from_jaxpr(staged.jaxpr)
+    shapes = [_shape_text(result) for result in staged.results]
     variables = [str(v) for v in staged.variables]
     updates = {str(u): results + i for i, u in enumerate(staged.updates)}
     return codegen.Entry(
@@ -536,33 +548,21 @@ def entry(name: str, converted: Any, staged: Staged, function: str, *, framework
         rng=staged.rng,
         structure=map_structure(lambda x: codegen.Result(x.index) if isinstance(x, OutputRef) else x, staged.outputs),
         updates=updates,
-        doc=_doc("JAX" if isinstance(converted, JaxFunction) else "TensorFlow", name, staged, inputs, framework),
+        doc=f"{'JAX' if isinstance(converted, JaxFunction) else 'TensorFlow'} function {name!r}.",
+        args_doc=[f"{sources[i]}: {_shape_text(spec)}." for i, spec in enumerate(staged.inputs)],
+        results_doc=", ".join(shapes) if len(shapes) <= _LISTED else f"{len(shapes)} arrays",
         statistics=codegen.moving_statistics(block, variables, updates),
-        key_doc=_KEY_DOC[framework],
     )
 
 
-_KEY_DOC = {
-    "jax": "  rng: a key, as jax.random.key makes it.",
-    "nnx": "  rngs: nnx.Rngs with a stream dropout or default, or a key.",
-}
+def _key(source: str) -> str:
+    """Return the key by which source reads an array of a dict, "" if it reads no dict."""
+    found = re.search(r"""\[["']([^"']+)["']\]$""", source)
+    return found[1] if found else ""
 
 
-def _doc(kind: str, name: str, staged: Staged, inputs: Sequence[str], framework: str) -> list[str]:
-    params = "  params: nested dicts of arrays by scope, as load_params returns them."
-    lines = [f"{kind} function {name!r}.", "", "Args:", *([params] if framework == "jax" else [])]
-    for given, spec in zip(inputs, staged.inputs, strict=True):
-        shape = ", ".join(map(str, spec.shape))
-        lines.append(f"  {given}: {spec.dtype.name}[{shape}].")
-    if staged.rng:
-        lines.append(_KEY_DOC[framework])
-    if lines[-1] == "Args:":
-        del lines[-2:]
-    shapes = [f"{np.dtype(r.dtype).name}[{', '.join(map(str, r.shape))}]" for r in staged.results]
-    listed = ", ".join(shapes) if len(shapes) <= _LISTED else f"{len(shapes)} arrays"
-    if framework == "nnx":
-        return [*lines, "", "Returns:", f"  The results ({listed})."]
-    return [*lines, "", "Returns:", f"  The results ({listed}), and params with updated variables."]
+def _shape_text(array: Any) -> str:
+    return f"{np.dtype(array.dtype).name}[{', '.join(map(str, array.shape))}]"
 
 
 def array_entries(staged: Staged) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

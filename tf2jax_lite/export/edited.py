@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.calling.interface import Interface
-from tf2jax_lite.calling.params import flatten_params, nest_params
+from tf2jax_lite.calling.params import flatten_params
 from tf2jax_lite.calling.structures import OutputRef, map_structure
 from tf2jax_lite.jaxprs.compat import used_inputs
 from tf2jax_lite.support.errors import ExportError, InputError
@@ -24,10 +24,10 @@ from tf2jax_lite.values import static
 from .artifact import ExportReport, array_entries, is_independent
 from .atomic_dir import new_directory
 from .interface_json import decode, decode_interface
-from .metadata import artifact_file, hashed_files, read_metadata, write_metadata
+from .metadata import artifact_file, hashed_files, read_metadata, state_names, write_metadata
 from .nnx import as_function
-from .params_file import SHARD_BYTES, as_complex, read_tensors, write_tensors
-from .reader import import_source
+from .params_file import as_complex, read_tensors, write_params
+from .reader import call_source, import_source
 from .stablehlo_module import serialize
 from .stage import InputSpec, Staged
 
@@ -63,6 +63,7 @@ def update_artifact(
         arrays = _arrays(folder, metadata)
     arrays.update(flatten_params(params or {}))
     arrays = {name: np.asarray(value) for name, value in arrays.items()}
+    described = {name: _param(metadata, name, value) for name, value in arrays.items()}
     progress("import model.py")
     module = import_source(artifact_file(folder, metadata, metadata["source"]))
     signatures: dict[str, Any] = {}
@@ -70,7 +71,7 @@ def update_artifact(
     warnings: list[str] = []
     for name, entry in metadata["signatures"].items():
         progress(f"trace {name}")
-        staged = _staged(name, entry, module, metadata, arrays)
+        staged = _staged(name, entry, module, metadata, arrays, state_names(described))
         inputs, outputs = array_entries(staged)
         signatures[name] = {
             **entry,
@@ -95,11 +96,11 @@ def update_artifact(
         for name, content in modules.items():
             (work / name).write_bytes(content)
         progress("write params")
-        placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, work, shard_bytes=SHARD_BYTES)
+        placed = write_params(arrays, work, state=state_names(described))
         changed = {
             **metadata,
             "signatures": signatures,
-            "params": {name: _param(metadata, name, value, placed[name]) for name, value in arrays.items()},
+            "params": {name: {**info, "file": placed[name]} for name, info in described.items()},
             "warnings": warnings,
             "files": hashed_files(work),
         }
@@ -117,16 +118,21 @@ def _arrays(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {name: as_complex(v, known[name]["dtype"]) if name in known else v for name, v in found.items()}
 
 
-def _param(metadata: Mapping[str, Any], name: str, value: np.ndarray, file: str) -> dict[str, Any]:
-    """Return the metadata of a param; a new one of floats is trainable."""
+def _param(metadata: Mapping[str, Any], name: str, value: np.ndarray) -> dict[str, Any]:
+    """Return the metadata of a param but for its file; new floats are trainable."""
     known = metadata["params"].get(name)
     trainable = bool(jnp.issubdtype(value.dtype, jnp.inexact))
     kept = known or {"trainable": trainable, "constant": False, "moving_statistic": False}
-    return {**kept, "shape": list(value.shape), "dtype": value.dtype.name, "file": file}
+    return {**kept, "shape": list(value.shape), "dtype": value.dtype.name}
 
 
 def _staged(
-    name: str, entry: Mapping[str, Any], module: Any, metadata: Mapping[str, Any], arrays: Mapping[str, Any]
+    name: str,
+    entry: Mapping[str, Any],
+    module: Any,
+    metadata: Mapping[str, Any],
+    arrays: Mapping[str, Any],
+    state: Collection[str],
 ) -> Staged:
     """Trace a function of edited source."""
     recorded, interface = entry["function"], decode_interface(entry.get("interface"))
@@ -147,10 +153,10 @@ def _staged(
         def function(given: list[Any], inputs: list[Any], key: list[Any]) -> Any:
             before = dict(zip(variables, given, strict=True))
             args = [map_structure(lambda x: inputs[x.index] if isinstance(x, OutputRef) else x, a) for a in arguments]
-            results, after = written(nest_params(before), *args, **({"rng": key[0]} if key else {}))
+            results, after = call_source(written, recorded, before, state, args, {"rng": key[0]} if key else {})
             flat: dict[int, Any] = {}
             _collect(interface, interface.outputs, results, flat)
-            changed = {n: v for n, v in flatten_params(after).items() if v is not before.get(n)}
+            changed = {n: v for n, v in after.items() if v is not before.get(n)}
             updates[:] = changed
             return [jnp.asarray(flat[i]) for i in sorted(flat)], [jnp.asarray(v) for v in changed.values()]
 

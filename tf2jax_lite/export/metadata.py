@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.calling.params import flatten_params, names_of, nest_params
@@ -201,6 +202,19 @@ def find_stacks(stack_layers: Callable[[Any], Any], params: Mapping[str, Mapping
         if any(params[name][flag] != params[key][flag] for name in names_of(layers) for flag in _FLAGS):
             return {}
     return found
+
+
+def state_names(params: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Return the names of arrays that do not train, which source takes apart.
+
+    Args:
+      params: the metadata of arrays by name.
+    """
+    return {name for name, info in params.items() if not (info["trainable"] and _is_inexact(info["dtype"]))}
+
+
+def _is_inexact(dtype: str) -> bool:
+    return jnp.issubdtype(np.dtype(dtype), np.inexact)
 
 
 def read_stacks(metadata: Mapping[str, Any]) -> dict[str, Any]:

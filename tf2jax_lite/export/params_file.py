@@ -7,7 +7,7 @@ import json
 import math
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from tf2jax_lite.calling.params import nest_parts
 from tf2jax_lite.support.errors import ExportError, MissingLibraryError
 from tf2jax_lite.support.stored_array import StoredArray
 
@@ -43,12 +44,29 @@ _NAMES = {
 }
 
 
-def write_tensors(tensors: Mapping[str, Any], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> dict[str, str]:
-    """Write arrays to ``params.safetensors``, or to shards of ``shard_bytes``.
+def write_params(
+    arrays: Mapping[str, Any], folder: Path, *, state: Collection[str] = (), shard_bytes: int = SHARD_BYTES
+) -> dict[str, str]:
+    """Write ``params.safetensors``, of what trains, and ``state.safetensors``.
 
     Args:
-      shard_bytes: maximum size of a file; a larger tensor gets a file of its own.
+      arrays: name to array.
+      state: names of those that do not train.
+      shard_bytes: maximum size of a file; a larger array gets a file of its own.
+
+    Returns:
+      Name to file.
     """
+    parts = {"params": {n: v for n, v in sorted(arrays.items()) if n not in state}}
+    parts["state"] = {n: v for n, v in sorted(arrays.items()) if n in state}
+    files: dict[str, str] = {}
+    for stem, part in parts.items():
+        if part or stem == "params":
+            files |= _write_shards(part, folder, stem, shard_bytes)
+    return files
+
+
+def _write_shards(tensors: Mapping[str, Any], folder: Path, stem: str, shard_bytes: int) -> dict[str, str]:
     shards: list[list[str]] = [[]]
     size = 0
     for name, value in tensors.items():
@@ -61,7 +79,7 @@ def write_tensors(tensors: Mapping[str, Any], folder: Path, *, shard_bytes: int 
     files: dict[str, str] = {}
     for number, names in enumerate(shards, 1):
         single = len(shards) == 1
-        file = "params.safetensors" if single else f"params-{number:05d}-of-{len(shards):05d}.safetensors"
+        file = f"{stem}.safetensors" if single else f"{stem}-{number:05d}-of-{len(shards):05d}.safetensors"
         _save({name: tensors[name] for name in names}, folder / file)
         files.update(dict.fromkeys(names, file))
     return files
@@ -141,11 +159,14 @@ def require_orbax() -> Any:
         raise MissingLibraryError("a checkpoint needs Orbax: pip install 'tf2jax-lite[checkpoint]'") from None
 
 
-def write_checkpoint(params: Mapping[str, Any], path: Path) -> None:
-    """Write params as a flat dict."""
+def write_checkpoint(arrays: Mapping[str, Any], state: Collection[str], path: Path) -> None:
+    """Write nested dicts ``params`` and ``state``, as functions of source take them."""
     orbax = require_orbax()
+    whole = {str(name): np.asarray(value) for name, value in arrays.items()}
+    trained = {name: value for name, value in whole.items() if name not in state}
+    nested = nest_parts(trained, {name: value for name, value in whole.items() if name in state})
     try:
         with orbax.StandardCheckpointer() as checkpointer:
-            checkpointer.save(path.absolute(), {str(name): np.asarray(value) for name, value in params.items()})
+            checkpointer.save(path.absolute(), dict(zip(("params", "state"), nested, strict=True)))
     except Exception as error:  # Orbax fails in many ways
         raise ExportError(f"Orbax cannot write these params: {type(error).__name__}: {error}") from error

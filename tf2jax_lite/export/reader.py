@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,15 @@ from tf2jax_lite.calling.coercion import is_key, kind_of
 from tf2jax_lite.calling.integers import fit_integers
 from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.names import accepted_names, match_arrays
-from tf2jax_lite.calling.params import Stacks, VariableName, flatten_params, names_of, nest_params, stacked
+from tf2jax_lite.calling.params import (
+    Stacks,
+    VariableName,
+    flatten_params,
+    names_of,
+    nest_params,
+    nest_parts,
+    stacked,
+)
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, by_name, map_structure
 from tf2jax_lite.jaxprs.compat import ir
 from tf2jax_lite.pipeline.keras_training import TrainingFacts
@@ -38,7 +46,7 @@ from .dimension_syntax import MULTIPLE
 from .hub import local_artifact
 from .interface_json import decode, decode_interface
 from .loaded_function import LoadedFunction
-from .metadata import artifact_file, checked_hashes, named_signature, read_metadata, read_stacks
+from .metadata import artifact_file, checked_hashes, named_signature, read_metadata, read_stacks, state_names
 from .params_file import as_complex, read_tensors
 from .predictions import LOGITS, PROBABILITIES, UNKNOWN
 
@@ -276,6 +284,7 @@ def _from_source(
     ]
     keys = {name: key for key, layers in stacks.items() for name in names_of(layers)}
     needed = list(dict.fromkeys(keys.get(name, name) for name in needed))
+    state = state_names(metadata["params"])
 
     def function(*args: Any, **kwargs: Any) -> Any:
         params, args = interface.take_params(args, kwargs)
@@ -286,12 +295,41 @@ def _from_source(
         if _draws(entry) and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
         key = {"rng": _typed(rng)} if _draws(entry) else {}
-        complete = nest_params(_complete(params, needed, stacks, interface))
-        results, after = written(complete, *given, **key)
-        changed = flatten_params(after)
-        return results, {**params, **{name: changed[name] for name in entry["updates"]}}
+        complete = _complete(params, needed, stacks, interface)
+        results, after = call_source(written, recorded, complete, state, given, key)
+        return results, {**params, **{name: after[name] for name in entry["updates"]}}
 
     return function
+
+
+def call_source(
+    written: Callable[..., Any],
+    recorded: Mapping[str, Any],
+    params: Mapping[str, Any],
+    state: Collection[str],
+    args: Sequence[Any],
+    key: Mapping[str, Any],
+) -> tuple[Any, dict[str, Any]]:
+    """Call a function of ``model.py`` with params by name.
+
+    Args:
+      written: the function.
+      recorded: its metadata, which say whether it takes arrays that do not train apart.
+      params: name to array.
+      state: names of arrays that do not train.
+      args: further arguments.
+      key: ``rng``, if the function takes it.
+
+    Returns:
+      The results, and name to array of the dicts that it returns.
+    """
+    if recorded.get("state"):
+        trained = {name: value for name, value in params.items() if name not in state}
+        given = nest_parts(trained, {name: value for name, value in params.items() if name in state})
+    else:
+        given = [nest_params(params)]
+    results, *after = written(*given, *args, **key)
+    return results, {name: value for part in after for name, value in flatten_params(part).items()}
 
 
 def import_source(path: Path) -> Any:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
 
-from tf2jax_lite.calling.params import Stacks, flatten_params, names_of, nest_params, stacked
+from tf2jax_lite.calling.params import Stacks, names_of, stacked
 from tf2jax_lite.calling.structures import map_structure
 
 from . import codegen
+from .reader import call_source
 from .stage import Staged
 
 
@@ -29,28 +30,35 @@ def returns_all(staged: Staged, entry: codegen.Entry) -> bool:
 
 
 def from_source(
-    staged: Staged, entry: codegen.Entry, written: Callable[..., Any], constants: Mapping[str, Any], stacks: Stacks
+    staged: Staged,
+    entry: codegen.Entry,
+    recorded: Mapping[str, Any],
+    written: Callable[..., Any],
+    constants: Mapping[str, Any],
+    state: Collection[str],
+    stacks: Stacks,
 ) -> Staged:
     """Return a traced function that runs its source on stacked params of equal layers.
 
     Args:
+      recorded: the metadata of the function.
       constants: the module's large constants by name.
+      state: the names of arrays that do not train.
     """
     keys = {name: key for key, layers in stacks.items() for name in names_of(layers)}
     names = list(dict.fromkeys(keys.get(name, name) for name in staged.variables))
     constants = stacked(constants, stacks)
 
     def function(variables: list[Any], inputs: list[Any], key: list[Any]) -> Any:
-        params = nest_params({**dict(zip(names, variables, strict=True)), **constants})
+        params = {**dict(zip(names, variables, strict=True)), **constants}
         given = [
             map_structure(lambda x: inputs[x.index] if isinstance(x, codegen.Result) else x, structure)
             for structure in entry.arguments.values()
         ]
-        results, after = written(params, *given, **({"rng": key[0]} if key else {}))
+        results, after = call_source(written, recorded, params, state, given, {"rng": key[0]} if key else {})
         flat: dict[int, Any] = {}
         _collect(entry.structure, results, flat)
-        updated = flatten_params(after)
-        return [flat[i] for i in range(len(flat))], [updated[name] for name in updates]
+        return [flat[i] for i in range(len(flat))], [after[name] for name in updates]
 
     updates = [name for name in staged.updates if name in entry.updates]
     return dataclasses.replace(staged, variables=names, updates=updates, rng=entry.rng, function=function)

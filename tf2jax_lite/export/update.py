@@ -15,8 +15,16 @@ from tf2jax_lite.support.errors import ExportError
 
 from .artifact import ExportReport
 from .atomic_dir import new_directory
-from .metadata import artifact_file, check_hashes, hashed_files, read_metadata, read_stacks, write_metadata
-from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
+from .metadata import (
+    artifact_file,
+    check_hashes,
+    hashed_files,
+    read_metadata,
+    read_stacks,
+    state_names,
+    write_metadata,
+)
+from .params_file import SHARD_BYTES, write_checkpoint, write_params
 from .reader import read_params
 
 
@@ -53,7 +61,8 @@ def write_trained(
         kept = metadata["files"].keys() - stale
         for name in kept:
             shutil.copyfile(artifact_file(folder, metadata, name), work / name)
-        placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, work, shard_bytes=shard_bytes)
+        state = state_names(metadata["params"])
+        placed = write_params(arrays, work, state=state, shard_bytes=shard_bytes)
         for name, content in (extra or {}).items():
             if Path(name).name != name or name.startswith(".") or (work / name).exists():
                 raise ExportError(f"an artifact cannot hold a further file {name!r}")
@@ -66,7 +75,7 @@ def write_trained(
             check_hashes(folder, metadata)  # which says the damaged file's name
         if (folder / "checkpoint").is_dir():
             # The old one holds the weights from before the training.
-            write_checkpoint(arrays, work / "checkpoint")
+            write_checkpoint(arrays, state, work / "checkpoint")
         options = dict(metadata.get("options") or {})
         if training is not None:
             options["training"] = [*options.get("training", []), dict(training)]

@@ -55,7 +55,8 @@ class Model:
     rng) -> predictions``, ``apply_for_eval(params, batch) -> predictions``.
 
     Attributes:
-      init: ``(key) -> ModelWeights``. A pretrained model ignores the key.
+      init: ``(key) -> ModelWeights``. A pretrained model ignores the key. ``lambda key: None`` if callers give the
+        weights, which are then not checked.
       apply_for_train: ``(weights, batch, rng) -> TrainOutput``. ``batch`` is a dict of arrays (n, ...); ``rng``
         is a JAX key.
       apply_for_eval: ``(weights, batch) -> predictions``.
@@ -198,6 +199,8 @@ def check_weights(model: Model, weights: ModelWeights, what: str = "weights") ->
     Raises:
       InputError: they are not the model's in structure or shapes.
     """
+    if not jax.tree.leaves(model.shapes):  # see Model.init
+        return
     for kind in ("trainable", "non_trainable"):
         found, wanted = (
             {jax.tree_util.keystr(k): np.shape(v) for k, v in jax.tree.leaves_with_path(getattr(tree, kind))}

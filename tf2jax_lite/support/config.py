@@ -51,8 +51,8 @@ class Config:
         for graphs whose nodes were changed.
       skip_variables_evaluation_inside_tf_tracing: while another tf.function is traced, return params as
         ``jax.ShapeDtypeStruct`` without reading the variables, for jax2tf around a converted function.
-      param_names: the names of params whose variables have equal names: "variable" numbers them (``softplus``,
-        ``softplus_1``), "path" uses the attribute paths of the variables in the model, for models with equal layers.
+      param_names: the names of params whose variables have equal names: "path" uses the variables' attribute paths in
+        the model, "variable" numbers them (``softplus``, ``softplus_1``).
       xla_fallback: compile nodes whose ops have no implementation with TensorFlow's XLA bridge, for their static
         shapes. TensorFlow is then needed whenever the function is traced. For ops that are not supported.
       dynamic_shape_bound: inside ``jit``, the size to pad results of data-dependent size to, and the capacity of lists
@@ -97,7 +97,7 @@ class Config:
     xlacallmodule_strict_checks: bool = True
     disable_assert_in_tensor_list_get_item: bool = False
     skip_variables_evaluation_inside_tf_tracing: bool = False
-    param_names: str = "variable"
+    param_names: str = "path"
     xla_fallback: bool = False
     dynamic_shape_bound: int = 0
     loop_bound: str = "while"

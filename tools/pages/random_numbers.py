@@ -48,8 +48,7 @@ np.testing.assert_array_equal(jax_fn(np.int32([1, 2])), stateless(tf.constant([1
 
 Exact and ulp hold with `jax_enable_x64`. Without it, 64-bit results have 32 bits as everywhere in JAX: full integers
 are TensorFlow's low words, integers from a range of up to 2**32 are TensorFlow's, float64 is drawn as TensorFlow draws
-float32. Keys, counters and generator states keep their 64 bits in either mode. Each op is compared with TensorFlow on a
-CPU, for sizes that are no multiple of four, every dtype, and counters of which 32, 64 and 96 bits overflow.
+float32. Keys, counters and generator states keep their 64 bits in either mode.
 
 Artifacts draw dropout by `jax.random` of the key `rng`, with the same distribution; `convert --random tensorflow` and
 `export_functions(random="tensorflow")` keep TensorFlow's numbers.

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tests.export.codegen.test_structure import imported
@@ -84,11 +85,60 @@ def test_params_stay_as_they_are(tmp_path):
     """Layers update a copy: the caller's dicts keep their arrays."""
     _, text = export(images(), tmp_path)
     module = imported(text, tmp_path)
-    params = module.load_params(tmp_path / "out" / "params.safetensors")
-    before = jax.tree.map(np.array, params)
-    _, after = module.train(params, np.ones((2, 8, 8, 3), np.float32))
-    jax.tree.map(np.testing.assert_array_equal, params, before)
-    assert not np.array_equal(after["block0_norm"]["moving_mean"], before["block0_norm"]["moving_mean"])
+    given = [module.load_params(tmp_path / "out" / f"{name}.safetensors") for name in ("params", "state")]
+    before = jax.tree.map(np.array, given)
+    _, after = module.train(*given, np.ones((2, 8, 8, 3), np.float32))
+    jax.tree.map(np.testing.assert_array_equal, given, before)
+    assert jax.tree.structure(after) == jax.tree.structure(given[1])
+    assert not np.array_equal(after["block0_norm"]["moving_mean"], before[1]["block0_norm"]["moving_mean"])
+
+
+def test_gradients_of_all_params(tmp_path):
+    """Neither moving statistics nor the integers of seeds are among them."""
+    x = inputs = keras.Input((8, 8, 3))
+    x = layers.Dropout(0.5)(layers.BatchNormalization(name="norm")(layers.Conv2D(4, 3, name="conv")(x)))
+    _, text = export(keras.Model(inputs, layers.Dense(3, name="head")(x)), tmp_path)
+    module = imported(text, tmp_path)
+    params, state = (module.load_params(tmp_path / "out" / f"{name}.safetensors") for name in ("params", "state"))
+    assert params.keys() == {"conv", "norm", "head"} and params["norm"].keys() == {"gamma", "beta"}
+
+    def loss(params, state, x):
+        results, state = module.train(params, state, x, rng=jax.random.key(0))
+        return jnp.mean(results**2), state
+
+    grads, _ = jax.jit(jax.grad(loss, has_aux=True))(params, state, np.ones((2, 8, 8, 3), np.float32))
+    assert all(np.abs(g).sum() > 0 for name, g in grads.items() for g in g.values() if name != "conv")
+
+
+class Counted(tf.Module):
+    """A training step that assigns weights, a count, and has a large constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = tf.Variable(np.ones(20, np.float32), name="w")
+        self.calls = tf.Variable(0, trainable=False, name="calls")
+
+    @tf.function(input_signature=[tf.TensorSpec([20])])
+    def __call__(self, x):
+        self.calls.assign_add(1)
+        self.w.assign_sub(0.1 * x * np.arange(20, dtype=np.float32) ** 2)
+        return self.w * x
+
+
+def test_assigned_weights_are_returned_before_the_state(tmp_path):
+    fn, params = tf2jax.convert(Counted(), tf.TensorSpec([20]))
+    tf2jax.export_functions({"step": (fn, params)}, tmp_path / "out", platforms=["cpu"])
+    module = imported((tmp_path / "out" / "model.py").read_text(), tmp_path)
+    given = [module.load_params(tmp_path / "out" / f"{name}.safetensors") for name in ("params", "state")]
+    x = np.full(20, 2, np.float32)
+    expected, after = fn(params, x)
+    results, *parts = module.step(*given, x)
+    np.testing.assert_allclose(results, expected, rtol=1e-6)
+    assert [list(part) for part in given] == [["w"], ["calls", "constants"]] and len(parts) == 2
+    np.testing.assert_allclose(parts[0]["w"], after["w"], rtol=1e-6)
+    assert parts[1]["calls"] == 1 and parts[1].keys() == given[1].keys() and given[1]["calls"] == 0
+    loaded, held = tf2jax.load(tmp_path / "out", backend="source")
+    np.testing.assert_allclose(loaded(held, x)[1]["w"], after["w"], rtol=1e-6)
 
 
 @pytest.mark.full

@@ -273,7 +273,8 @@ OTHERWISE = frozenset(
     igamma_grad_a random_clone rng_bit_generator rng_uniform select_and_gather_add select_and_scatter_add remat
     checkpoint custom_vjp_call one_minus_square polynomial log2 eq_to symmetric_product ragged_dot
     ragged_dot_general conv_general_dilated_patches scatter-sub name sharding_constraint custom_gradient
-    without_gradient philox_key philox_uniform philox_dropout mod jax_uniform jax_dropout""".split()  # noqa: SIM905
+    without_gradient philox_key philox_uniform philox_dropout mod jax_uniform jax_dropout batch_norm index
+    scale_by_size""".split()  # noqa: SIM905
 )
 
 

@@ -249,7 +249,7 @@ def written(name, **options):
     )
     arguments = {key: codegen.Result(i) for i, key in enumerate(inputs)}
     block = codegen.from_jaxpr(jaxpr)
-    entry = codegen.Entry("model", block, list(params), list(inputs), arguments, False, codegen.Result(0), {}, ["It."])
+    entry = codegen.Entry("model", block, list(params), list(inputs), arguments, False, codegen.Result(0), {}, "It.")
     text, constants = codegen.write_module([entry], ["A model."], **options)
     return model, params, inputs, text, constants
 

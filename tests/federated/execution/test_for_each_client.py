@@ -47,6 +47,14 @@ def test_for_each_client_agrees_with_a_loop(backend):
 
 
 @pytest.mark.full
+def test_a_mesh_has_the_devices_of_the_sharded_backend():
+    mesh = jax.make_mesh((1,), ("clients",), devices=jax.local_devices()[:1])
+    run = fed.for_each_client(client_init, client_step, client_final, True, backend="sharded", mesh=mesh)
+    found = {name: float(out["count"]) for name, out, _ in run({"limit": 1.0, "factor": 10.0}, CLIENTS)}
+    assert found == {name: value for name, (value, _) in expected().items()}
+
+
+@pytest.mark.full
 def test_for_each_client_without_results():
     def step(state, batch):
         return client_step(state, batch)[0]

@@ -125,7 +125,7 @@ def test_values_stream_from_the_checkpoint_to_the_artifact(tmp_path):
     values = {name: checkpoint.stored((f"{name}/.ATTRIBUTES/VARIABLE_VALUE", "")) for name in "ab"}
     tracemalloc.start()
     try:
-        params_file.write_tensors({**values, "half": values["a"].astype("float16")}, tmp_path)
+        params_file.write_params({**values, "half": values["a"].astype("float16")}, tmp_path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -40,8 +40,7 @@ def _values(params):
 @pytest.mark.parametrize("of", [lambda m: m, lambda m: m.plain, lambda m: m.__call__, lambda m: tf.function(m.plain)])
 def test_params_of_module_named_by_path(of):
     model = Process()
-    with tf2jax_lite.override_config("param_names", "path"):
-        fn, params = tf2jax_lite.convert(of(model), SPEC)
+    fn, params = tf2jax_lite.convert(of(model), SPEC)
     assert _values(params) == PATHS
     np.testing.assert_allclose(fn(params, np.float32([2]))[0], [1.0])
     np.testing.assert_allclose(fn({**params, "kernel/scale": np.float32([2])}, np.float32([2]))[0], [3.0])
@@ -49,8 +48,7 @@ def test_params_of_module_named_by_path(of):
 
 def test_params_of_closure_start_with_its_names():
     process, extra = Process(), tf.Variable([4.0], name="softplus")
-    with tf2jax_lite.override_config("param_names", "path"):
-        _, params = tf2jax_lite.convert(lambda x: process(x) * extra, SPEC)
+    _, params = tf2jax_lite.convert(lambda x: process(x) * extra, SPEC)
     assert _values(params) == {**{f"process/{name}": value for name, value in PATHS.items()}, "extra": 4.0}
 
 
@@ -58,18 +56,17 @@ def test_params_of_closure_start_with_its_names():
 def test_params_of_saved_model_named_by_path(tmp_path):
     model = Process()
     tf.saved_model.save(model, str(tmp_path), signatures=model.__call__.get_concrete_function(SPEC))
-    with tf2jax_lite.override_config("param_names", "path"):
-        assert _values(tf2jax_lite.convert_saved_model(tmp_path)[1]) == PATHS
+    assert _values(tf2jax_lite.convert_saved_model(tmp_path)[1]) == PATHS
 
 
 @pytest.mark.full
 def test_params_of_unrepeated_names_keep_them():
     model = Process()
     model.kernel.scale = tf.Variable([1.0], name="weight")
-    with tf2jax_lite.override_config("param_names", "path"):
-        assert set(tf2jax_lite.convert(model, SPEC)[1]) == {"weight", "others/0/scale", "named/mean"}
+    assert set(tf2jax_lite.convert(model, SPEC)[1]) == {"weight", "others/0/scale", "named/mean"}
 
 
 @pytest.mark.full
-def test_params_are_named_by_variable_by_default():
-    assert set(tf2jax_lite.convert(Process(), SPEC)[1]) == {"softplus", "softplus_1", "softplus_2"}
+def test_params_named_by_variable_are_numbered():
+    with tf2jax_lite.override_config("param_names", "variable"):
+        assert set(tf2jax_lite.convert(Process(), SPEC)[1]) == {"softplus", "softplus_1", "softplus_2"}

@@ -68,7 +68,7 @@ def test_variables_beyond_memory_take_a_few_pieces_of_it(tmp_path, count):
     try:
         checkpoint = Checkpoint(sparse_checkpoint(tmp_path, count))
         values = {f"v{i}": checkpoint.stored((f"v{i}{KEY}", "")) for i in range(count)}
-        params_file.write_tensors(values, tmp_path, shard_bytes=count * GIB)
+        params_file.write_params(values, tmp_path, shard_bytes=count * GIB)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

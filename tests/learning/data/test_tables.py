@@ -125,7 +125,7 @@ def test_hub_address(monkeypatch):
     """Options stand after a question mark; a missing library is named."""
     calls = []
 
-    features = {"x": types.SimpleNamespace(dtype="float32")}
+    features = {"x": types.SimpleNamespace(dtype="float32"), "y": types.SimpleNamespace(names=["cat", "dog"])}
 
     class Found(list):
         @property
@@ -141,7 +141,9 @@ def test_hub_address(monkeypatch):
         return Found([{"x": np.float32([1, 2]), "y": 3}])
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
-    found = everything(open_data("hf://datasets/org/name?split=test&config=small"))
+    data = open_data("hf://datasets/org/name?split=test&config=small")
+    assert data.class_names == ["cat", "dog"]
+    found = everything(data)
     assert calls == [(("org/name", "small"), {"split": "test"})]
     np.testing.assert_array_equal(found["x"], [[1, 2]])
     features["text"] = types.SimpleNamespace(dtype="string")

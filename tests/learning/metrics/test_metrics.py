@@ -234,6 +234,11 @@ def test_domains_sum_to_the_whole_without_those_outside():
 
 
 @pytest.mark.full
+def test_a_statistic_shows_its_result():
+    assert str(m.MeanStat.new(2, 4)).startswith("MeanStat(accum=") and str(m.MeanStat.new(2, 4)).endswith("=> 0.5")
+    assert str(m.SumStat.new(3)).endswith("=> 3")
+
+
 def test_counts_stay_exact_where_float32_would_stop():
     metric = m.Accuracy()
     one = m.evaluate_batch(metric, {"y": Y[:1]}, np.eye(CLASSES)[Y[:1]])
@@ -246,7 +251,8 @@ def test_ties_and_classes_that_do_not_exist():
     flat = np.zeros((4, CLASSES), np.float32)
     batch = {"y": np.array([0, 4, 5, -1])}
     # tf.math.in_top_k: every class with the k-th highest score is in; a class out of range is not.
-    np.testing.assert_allclose(m.evaluate_batch(m.TopKAccuracy(k=1), batch, flat).result(), 0.5)
+    for k, share in ((1, 0.5), (0, 0.0), (-5, 0.0)):
+        np.testing.assert_allclose(m.evaluate_batch(m.TopKAccuracy(k=k), batch, flat).result(), share)
     assert int(m.evaluate_batch(m.ConfusionMatrix(num_classes=CLASSES), batch, flat).result().sum()) == 2
     assert np.isnan(m.evaluate_batch(m.CrossEntropyLoss(), batch, flat).result())
     # Padding outside the vocabulary counts for nothing.
@@ -349,7 +355,7 @@ def test_predictions_by_name():
     "<lambda>-5 classes",
     "<lambda>-a tuple of integers0",
     "<lambda>-a tuple of integers1",
-    "<lambda>-at least 1",
+    "<lambda>-integer",
     "<lambda>-at least 2",
     "<lambda>-base is a metric",
     "<lambda>-differ",
@@ -381,7 +387,7 @@ def test_predictions_by_name():
         (lambda: m.evaluate_batch(m.CrossEntropyLoss(), {"y": VALUES}, LOGITS), "do not fit"),
         (lambda: m.evaluate_batch(m.MeanSquaredError(), {"y": VALUES}, LOGITS), "differ"),
         (lambda: m.evaluate_batch(m.ConfusionMatrix(num_classes=3), {"y": Y}, LOGITS), "5 classes"),
-        (lambda: m.TopKAccuracy(k=0), "at least 1"),
+        (lambda: m.TopKAccuracy(k=0.5), "integer"),
         (lambda: m.ConfusionMatrix(), "num_classes"),
         (lambda: m.AUC(curve="roc"), "'roc'"),
         (lambda: m.AUC(num_thresholds=1), "at least 2"),

@@ -19,7 +19,7 @@ Must not import `api`, `frontend`, `lowering` or `ops`: generated source depends
 """
 
 from .block_ir import Block, from_jaxpr
-from .entries import Entry, Result
+from .entries import Entry, Result, leaves_of
 from .module import write_module
 from .names import Names, identifier
 from .nnx.classes import class_names, classes_writer
@@ -34,6 +34,7 @@ __all__ = [
     "classes_writer",
     "from_jaxpr",
     "identifier",
+    "leaves_of",
     "moving_statistics",
     "write_module",
 ]

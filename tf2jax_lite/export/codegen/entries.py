@@ -9,10 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from tf2jax_lite.calling.params import param_path
 from tf2jax_lite.calling.structures import OutputRef
 
 from . import literals
-from .block_ir import Block, Literal, Value
+from .block_ir import Block, Literal, Scope, Value
 from .registry import tuple_of
 
 
@@ -34,9 +35,11 @@ class Entry:
       rng: whether it takes a key.
       structure: of its results: dicts, lists and tuples with `Result` leaves, and plain values.
       updates: variable name to the index of the result that is its new value.
-      doc: lines of its docstring.
+      doc: the first line of its docstring.
+      args_doc: the lines about its arrays.
+      results_doc: the results' shapes; without them the docstring has one line.
       statistics: variables that hold statistics of batches.
-      key_doc: the docstring's line about the key, if it takes one.
+      state: whether it takes arrays that do not train apart from those that do.
       in_place: names of updated variables that layers assign themselves, in a copy of the params.
       train: the argument that selects training mode, if it has one.
       callers: public functions that call it: for inference, and for training.
@@ -50,12 +53,28 @@ class Entry:
     rng: bool
     structure: Any
     updates: Mapping[str, int]
-    doc: Sequence[str] = ()
+    doc: str = ""
+    args_doc: Sequence[str] = ()
+    results_doc: str = ""
     statistics: Collection[str] = ()
-    key_doc: str = ""
+    state: bool = False
     in_place: set[str] = dataclasses.field(default_factory=set)
     train: Value | None = None
     callers: Sequence[Entry] = ()
+
+    def docstring(self, params: Sequence[str], key: str, after: str = "") -> list[str]:
+        """Return the lines of its docstring.
+
+        Args:
+          params: lines about the arguments before the arrays.
+          key: the line about the key, if it takes one.
+          after: the text about results after the model's.
+        """
+        if not self.results_doc:
+            return [self.doc] if self.doc else []
+        given = [f"  {line}" for line in (*params, *self.args_doc, *([key] if self.rng else []))]
+        returned = f"  The results ({self.results_doc}){after}."
+        return [self.doc, *(["", "Args:", *given] if given else []), "", "Returns:", returned]
 
     @property
     def returned(self) -> dict[str, int]:
@@ -69,6 +88,16 @@ class Entry:
         results = self.block.results
         self.block.results = [r if i in kept else Literal(np.zeros((), np.int32)) for i, r in enumerate(results)]
         self.block.prune()
+
+
+def is_read(name: str, entry: Entry) -> bool:
+    """Return whether a function reads or updates a variable."""
+    used = {id(v): v for v in entry.block.used()}
+    args = dict(zip(entry.variables, entry.block.args, strict=False))
+    if name in entry.updates or id(args.get(name)) in used:
+        return True
+    path = param_path(name, entry.variables)
+    return any(isinstance(v, Scope) and path[: len(v.path)] == v.path for v in used.values())
 
 
 def nested_text(updates: Mapping[tuple[str, ...], str]) -> str:

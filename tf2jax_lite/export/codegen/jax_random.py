@@ -39,7 +39,6 @@ def draw_from_key(entry: Entry) -> None:
     if not entry.rng:
         block.args.append(Value(jax.eval_shape(lambda: jax.random.key(0)), "rng"))
         entry.rng = True
-        entry.doc = _with_key(list(entry.doc), entry.key_doc)
     key = block.args[-1]
     steps: list[Equation] = []
     for place, step in enumerate(block.steps):
@@ -57,9 +56,3 @@ def draw_from_key(entry: Entry) -> None:
     block.steps = steps
     entry.updates = {name: i for name, i in entry.updates.items() if id(block.results[i]) not in seeds}
     entry.drop_unused_results()
-
-
-def _with_key(doc: list[str], line: str) -> list[str]:
-    """Return a docstring with the key among the arguments."""
-    at = doc.index("Returns:") - 1 if "Returns:" in doc else len(doc)
-    return [*doc[:at], line, *doc[at:]] if "Args:" in doc else [*doc[:at], "", "Args:", line, *doc[at:]]

@@ -25,7 +25,7 @@ from .block_ir import Constant, Equation
 from .constants import name_constants, pass_constants
 from .counted_loops import has_uncounted_loop, scan_counted_loops
 from .derivative_rules import stop_gradients_of_loops, write_rules
-from .entries import Entry, Result, leaves_of, nested_text, structure_text
+from .entries import Entry, is_read, leaves_of, nested_text, structure_text
 from .formatter import define, docstring, statement, tidy
 from .free_names import check_multiple, dimensions, roots
 from .functions import FunctionWriter
@@ -52,7 +52,15 @@ _FORWARD_ONLY = (
     "iterates, and reverse mode would have to store each iteration.",
 )
 _COPY = "    params = jax.tree.map(lambda array: array, params)  # new dicts, which layers update"
+_MERGE = "    params = _merged(params, state)"
+_PARAMS_DOC = (
+    "params: nested dicts of arrays by scope, as load_params returns them.",
+    "params: nested dicts of arrays by scope, as load_params returns those of params.safetensors.",
+    "state: dicts of arrays that do not train, those of state.safetensors.",
+)
+_KEY_DOC = "rng: a key, as jax.random.key makes it."
 _BOTH_MODES = "Return the model's results in inference mode, or in training mode."
+_HELPERS = {name[1:] for name in (*idioms.HELPERS, *SUPPORT)}
 _LONGEST_DOC = 104  # characters of a docstring in one line
 _LISTED = 3  # arrays whose shapes docstrings say
 _TOO_DEEP = "loops and branches are nested deeper than Python can read"
@@ -65,6 +73,7 @@ def write_module(
     shape_comments: bool = False,
     scan_layers: bool = False,
     random: str = "jax",
+    state: Collection[str] | None = None,
     writer: type[ModuleWriter] | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Write a module.
@@ -76,6 +85,8 @@ def write_module(
       scan_layers: whether to write loops over layers of one shape as `jax.lax.scan`, with params that are stacked.
       random: how numbers of seeds in variables are drawn: ``"jax"`` by `jax.random` of a key, ``"tensorflow"`` as
         TensorFlow does.
+      state: names of the variables that do not train, which functions take apart, as large constants; None: functions
+        take all as one.
       writer: prints the structure; default: as functions.
 
     Returns:
@@ -109,14 +120,20 @@ def write_module(
             write_scales(entry.block)
             name_roles(entry.block)
         shared = share([entry.block for entry in entries]) if writer is None else {}
+        takes_state = state is not None and _takes_state(entries, state)
         while True:  # until functions with derivative rules, which may call each other, get all sizes they need
             module = (writer or ModuleWriter)(entries, title, dict(given), shape_comments=shape_comments)
             module.program.scan_layers = scan_layers
             module.hyperparameters = shared
+            module.state = state if takes_state else None
             module.print_entries()
-            if module.given == given:
+            lacks_state = state is not None and bool(module.constants) > takes_state
+            if module.given == given and not lacks_state:
                 break
-            given = module.given
+            given, takes_state = module.given, takes_state or lacks_state
+        for entry in entries:
+            for function in entry.callers or [entry]:
+                function.state = takes_state
         text, constants = module.write()
         unknown = free_names.undefined(text)
     except RecursionError as error:
@@ -127,6 +144,13 @@ def write_module(
     if unknown:
         raise ExportError(f"the generated source uses undefined names {', '.join(unknown)}; this is a bug")
     return text, constants
+
+
+def _takes_state(entries: Sequence[Entry], state: Collection[str]) -> bool:
+    """Return whether functions use arrays that do not train."""
+    if any(isinstance(v, Constant) for entry in entries for v in entry.block.used()):
+        return True
+    return any(is_read(name, entry) for entry in entries for name in entry.variables if name in state)
 
 
 @dataclasses.dataclass
@@ -160,10 +184,11 @@ class ModuleWriter:
         shape_comments: bool,
     ):
         self.hyperparameters: Shared = {}
+        self.state: Collection[str] | None = None
         self.entries = entries
         self.title = title
         self.shape_comments = shape_comments
-        self.functions = Names(taken={name[1:] for name in (*idioms.HELPERS, *SUPPORT)})
+        self.functions = Names(taken=_HELPERS)
         self.chunks: list[list[str]] = []
         self.constants: dict[str, Any] = {}
         self.marks = Marks()
@@ -363,9 +388,25 @@ class ModuleWriter:
         returned = structure_text(entry.structure, results)
         if entry.callers:
             return [writer.parse(f"return {returned}")]
-        updates = {param_path(name, self._taken): results[i] for name, i in entry.returned.items()}
-        state = f"_updated(params, {nested_text(updates)})" if updates else "params"
-        return [writer.parse(f"return {returned}, {state}")]
+        return [writer.parse(f"return {returned}, {self._after(entry, results)}")]
+
+    def _after(self, entry: Entry, results: Sequence[str]) -> str:
+        """Return the source of the params that a function returns."""
+        if self.state is None:
+            return self._updated("params", entry.updates.keys(), entry, results)
+        trained = self._trained(entry)
+        state = self._updated("state", entry.updates.keys() - trained, entry, results)
+        return f"{self._updated('given', trained, entry, results)}, {state}" if trained else state
+
+    def _trained(self, entry: Entry) -> set[str]:
+        return {name for name in entry.updates if name not in (self.state or ())}
+
+    def _updated(self, dicts: str, names: Collection[str], entry: Entry, results: Sequence[str]) -> str:
+        """Return the source of nested dicts with new values of variables."""
+        copied = dicts != "params" and not entry.in_place.isdisjoint(names)
+        base = f"_selected(params, {dicts})" if copied else dicts
+        updates = {param_path(n, self._taken): results[i] for n, i in entry.returned.items() if n in names}
+        return f"_updated({base}, {nested_text(updates)})" if updates else base
 
     def _filled(self, nodes: Sequence[Any], calls: Calls = FUNCTIONS) -> list[Any]:
         """Return statements that read from all params and contain constants inline."""
@@ -375,6 +416,7 @@ class ModuleWriter:
     def _function(self, function: Function) -> None:
         """Write an outlined function."""
         hint = self.hint(function)
+        hint = f"{hint}_layer" if hint in _HELPERS else hint
         found = self.plan(function, f"_{self.functions.new(hint, 'scope')}", set(self.dims))
         args, lines = self.body(function, FUNCTIONS, 4)
         self.chunks.append([*define(found.name, found.signature(args), 0), *docstring([self.doc(function)], 4), *lines])
@@ -450,7 +492,9 @@ class ModuleWriter:
         title = KIND_DOCS.get(kind(function.bodies[0]), "Apply a repeated block")
         if scopes:
             own = "" if title in KIND_DOCS.values() else f"Compute {role(scopes[0]).replace('_', ' ')}"
-            title = f"{own or title} ({scopes[0]})"
+            paths = [slot.prefixes[0][-1:] for slot in function.plan.slots]
+            layer = next((path[0] for path in paths if path and scopes[0].startswith(path[0])), scopes[0])
+            title = f"{own or title} ({layer})"
         free, results = function.bodies[0].free, self.results(function)
         text = f"{title}: {shapes(free)} -> {shapes(results) or 'nothing'}."
         return text if len(text) <= _LONGEST_DOC else f"{title}: {len(free)} -> {len(results)} arrays."
@@ -460,8 +504,7 @@ class ModuleWriter:
         lines = self.entry_body(printed, FUNCTIONS, 4)
         forward_only = _FORWARD_ONLY if has_uncounted_loop(entry.block) else ()
         if not entry.callers:
-            copied = [_COPY] if entry.in_place else []
-            self._add_entry(entry, [*entry.doc, *forward_only], [*copied, *lines])
+            self._add_entry(entry, forward_only, lines)
             return
         name = f"_{self.functions.new('model')}"
         modes = {"train": "train=False", "rng": "rng=None"}
@@ -469,14 +512,22 @@ class ModuleWriter:
         self.chunks.append([*define(name, args, 0), *docstring([_BOTH_MODES], 4), *lines])
         for caller in entry.callers:
             words = ["train=True"] * ("train" in printed.args) + ["rng=rng"] * caller.rng
-            copied = [_COPY] if caller.in_place else []
-            call = f"{name}({', '.join(['params', *entry.arguments, *(words if caller.rng or copied else [])])})"
-            self._add_entry(caller, [*caller.doc, *forward_only], [*copied, *statement(f"return {call}, params", 4)])
+            given = ["params", *entry.arguments, *(words if caller.rng or caller.in_place else [])]
+            call = f"return {name}({', '.join(given)}), {self._after(caller, [])}"
+            self._add_entry(caller, forward_only, statement(call, 4))
 
-    def _add_entry(self, entry: Entry, doc: Sequence[str], lines: Sequence[str]) -> None:
+    def _add_entry(self, entry: Entry, more_doc: Sequence[str], lines: Sequence[str]) -> None:
         """Add a public function."""
-        args = ["params", *entry.arguments, *(["*", "rng"] if entry.rng else [])]
-        self.chunks.append([*define(entry.name, args, 0), *(docstring(doc, 4) if doc else []), *lines])
+        given, before, after = _PARAMS_DOC[:1], [_COPY] if entry.in_place else [], "params"
+        if self.state is not None:
+            given, before, after = _PARAMS_DOC[1:], [_MERGE], "state"
+            if self._trained(entry):
+                before, after = ["    given = params", _MERGE], "params and state"
+        doc = entry.docstring(given, _KEY_DOC, f", and {after} with updated variables")
+        doc = [*doc, *more_doc] if doc else []
+        args = ["params", *(["state"] if self.state is not None else []), *entry.arguments]
+        head = define(entry.name, [*args, *(["*", "rng"] if entry.rng else [])], 0)
+        self.chunks.append([*head, *(docstring(doc, 4) if doc else []), *before, *lines])
 
     def entry_body(self, printed: PrintedEntry, calls: Calls, indent: int, reserved: Collection[str] = ()) -> list[str]:
         """Return the lines of an entry.
@@ -497,7 +548,8 @@ class ModuleWriter:
         nodes += self._filled(printed.last, calls)
         fixed = {value: name for name, value in printed.args.items()}
         variables = {v for header in headers.values() for v in header.variables}
-        taken = {*RESERVED, *dims, *entry.arguments, *variables, *self._public, *reserved} - {"rng", "outputs"}
+        own = {"given", "state"} if self.state is not None else set()
+        taken = {*RESERVED, *own, *dims, *entry.arguments, *variables, *self._public, *reserved} - {"rng", "outputs"}
         lines, _ = lay_out(
             nodes, list(fixed), self.marks, taken, fixed, alias, indent=indent, comments=self.shape_comments
         )
@@ -505,16 +557,10 @@ class ModuleWriter:
         count = len(entry.variables)
         arrays = entry.block.args[count : count + len(entry.inputs)]
         needed = {d: source for d, source in dims.items() if d in mentioned}
+        sources = dict(leaf for name, structure in entry.arguments.items() for leaf in leaves_of(structure, name))
         before = [
-            f"{entry.inputs[i]} = {source}"
-            for name, structure in entry.arguments.items()
-            if not isinstance(structure, Result)
-            for i, source in leaves_of(structure, name)
-            if entry.inputs[i] in mentioned or entry.inputs[i] in roots(dims)
-        ]
-        before += [
-            f"{name} = jnp.asarray({name}, {literals.dtype(value.aval.dtype)})"
-            for name, value in zip(entry.inputs, arrays, strict=True)
+            f"{name} = jnp.asarray({sources[i]}, {literals.dtype(value.aval.dtype)})"
+            for i, (name, value) in enumerate(zip(entry.inputs, arrays, strict=True))
             if name in mentioned or name in roots(needed)
         ]
         for dim, source in needed.items():

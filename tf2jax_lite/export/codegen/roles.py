@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .block_ir import Block, Equation, Literal, Value
@@ -22,7 +24,7 @@ _OPS = frozenset(
     invert_permutation l2_loss leaky_relu less less_equal log log_softmax logical_and logical_not logical_or
     loop_cond mat_mul matmul max max_pool max_pool2d maximum mean merge min minimum mod moments mul multiply neg
     next_iteration normalize not_equal one_hot ones ones_like pack pad pad_v2 partitioned_call pow power prod
-    range rank read read_variable_op real_div realdiv reciprocal relu relu6 reshape resource_gather reverse
+    range rank re_lu re_lu6 read read_variable_op real_div realdiv reciprocal relu relu6 reshape resource_gather reverse
     reverse_v2 round rsqrt scatter_nd select select_v2 selu shape sigmoid sign silu slice softmax softplus
     softsign sparse_to_dense split split_v sqrt square squared_difference squeeze stack state
     stateful_partitioned_call stop_gradient strided_slice sub subtract sum swish switch tanh
@@ -43,6 +45,7 @@ _RESULTS = {
 }
 """Roles of the results of functions."""
 _STATES = ("hidden", "cell")
+_ON_MASKS = ("and", "broadcast_in_dim", "convert_element_type", "expand_dims", "max", "min", "mul", "or", "reshape")
 _LONGEST = 24  # characters of a layer's name that values have
 
 
@@ -101,8 +104,12 @@ def _by_idiom(step: Equation, value: Value, users: Mapping[int, Any], makers: Ma
     dtype, shape = value.aval.dtype, value.aval.shape
     if dtype == np.bool_:
         return "mask" if shape else "condition"
-    if not np.issubdtype(dtype, np.inexact):
-        return "indices" if shape else "index"
+    if jnp.issubdtype(dtype, jax.dtypes.extended):
+        return "key"
+    if not jnp.issubdtype(dtype, np.inexact):
+        of_mask = any(item.hint.endswith("mask") for item in step.inputs if isinstance(item, Value))
+        name = "mask" if of_mask and step.name in _ON_MASKS else "indices"
+        return name if shape else "index"
     following = users.get(id(value), [])
     if step.name == "einsum" and any(_leads_to(s, "jax.nn.softmax", users) for s in following):
         return "scores"

@@ -131,7 +131,8 @@ def _slice(eqn: Equation) -> str:
     if len(moved) == 1 and all(n == 1 for n in strides or ()):
         (axis,) = moved
         ends = literals.dimension(starts[axis]), literals.dimension(stops[axis])
-        return call("lax.slice_in_dim", eqn.typed[0], *ends, axis=axis or None)
+        if "-" not in "".join(ends):  # ends below 0, which lax.slice rejects, it would count from the other end
+            return call("lax.slice_in_dim", eqn.typed[0], *ends, axis=axis or None)
     parts = [literals.shape(starts), literals.shape(stops)]
     if strides is not None:
         parts.append(literals.shape(strides))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from . import literals
-from .formatter import loop
+from .formatter import loop, statement
 from .functions import tuple_of
 from .structure.sequences import by_index
 
@@ -29,12 +29,18 @@ _STACK = '''def stack_layers(params):
     """Stack the params of equal layers, which otherwise each call does."""
     params = jax.tree.map(lambda array: array, params)  # new dicts
 {loop}
-        scopes = [functools.reduce(dict.get, path[:-1], params) for path in paths]
-        layers = [
-            scope.pop(path[-1]) for scope, path in zip(scopes, paths, strict=True)
+        scopes = [
+            functools.reduce(lambda inner, name: inner.get(name, {{}}), path[:-1], params)
+            for path in paths
         ]
-        stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *layers)
-        scopes[0][paths[0][-1]] = stacked
+        layers = [
+            scope.pop(path[-1])
+            for scope, path in zip(scopes, paths, strict=True)
+            if path[-1] in scope
+        ]
+        if layers:  # else another file has them
+            stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *layers)
+            scopes[0][paths[0][-1]] = stacked
     return params'''
 
 _UPDATED = '''def _updated(params, changes):
@@ -45,6 +51,21 @@ _UPDATED = '''def _updated(params, changes):
             name: _updated(params[name], value) if isinstance(value, dict) else value
             for name, value in changes.items()
         },
+    }'''
+
+_MERGED = '''def _merged(params, state):
+    """Return new dicts with the arrays of both."""
+    merged = jax.tree.map(lambda array: array, state)
+    for name, value in params.items():
+        inner = state.get(name, {})
+        merged[name] = _merged(value, inner) if isinstance(value, dict) else value
+    return merged'''
+
+_SELECTED = '''def _selected(params, like):
+    """Return the arrays of params that other nested dicts have."""
+    return {
+        name: _selected(params[name], value) if isinstance(value, dict) else params[name]
+        for name, value in like.items()
     }'''
 
 _WITHOUT_GRADIENT = '''@jax.custom_jvp
@@ -58,6 +79,8 @@ def _without_gradient_jvp(primals, tangents):
     return primals[0], jnp.zeros_like(tangents[0])'''
 
 SUPPORT = {
+    "_merged": _MERGED,
+    "_selected": _SELECTED,
     "_updated": _UPDATED,
     "_stacked": _STACKED,
     "_numbered": _NUMBERED,
@@ -89,7 +112,7 @@ _PLAIN = """        *scopes, leaf = name.split("/")
 _NESTED_NAMES = """        *scopes, leaf = name.split("/")
         inner, key = params, ""
         for count, scope in enumerate(scopes, 1):
-            if "/".join(scopes[:count]) in flat:  # a param, which holds no others
+            if "/".join(scopes[:count]) in leaves:  # a param, which holds no others
                 key += f"{scope}/"
             else:
                 inner, key = inner.setdefault(key + scope, {}), ""
@@ -135,9 +158,13 @@ def load_params(names: Collection[str], of_complex: Collection[str], *, stacks: 
     text = _LOAD.replace("return params", "return stack_layers(params)") if stacks else _LOAD
     prefixes = {name[:i] for name in given for i, c in enumerate(name) if c == "/"}
     if prefixes & given:
-        text = text.replace(_PLAIN, _NESTED_NAMES)
+        leaves = "\n".join(statement(f"leaves = {_set_text(prefixes & given)}", 4))
+        text = text.replace(_PLAIN, _NESTED_NAMES).replace("    params = {}\n", f"    params = {{}}\n{leaves}\n")
     if of_complex:
-        listed = "{" + ", ".join(literals.value(name) for name in sorted(of_complex)) + "}"
         line = "    for name, value in flat.items():\n"
-        text = text.replace(line, line + _COMPLEX.format(names=listed))
+        text = text.replace(line, line + _COMPLEX.format(names=_set_text(of_complex)))
     return text
+
+
+def _set_text(names: Collection[str]) -> str:
+    return "{" + ", ".join(literals.value(name) for name in sorted(names)) + "}"

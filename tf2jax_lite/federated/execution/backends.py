@@ -417,7 +417,7 @@ def run_client(
         with client_stage(name, f"client_step {number}", state=carry, batch=arrays):
             carry, result = work.step(state, message, carry, arrays)
         found.append(result)
-    with client_stage(name, "client_final", state=carry):
+    with client_stage(name, "client_final", message=context.message, state=carry):
         return work.client_final(state, message, carry), found
 
 

@@ -27,7 +27,7 @@ from tf2jax_lite.learning.data import (
     ShuffleRepeatBatchHParams,
 )
 from tf2jax_lite.learning.data.client_dataset import index_table, num_steps
-from tf2jax_lite.learning.data.examples import EXAMPLE_FILL_KEY, seed_words
+from tf2jax_lite.learning.data.examples import EXAMPLE_FILL_KEY, OrderSeed, seed_words
 from tf2jax_lite.support.errors import DataError, InputError
 
 Batching = ShuffleRepeatBatchHParams | BatchHParams | PaddedBatchHParams
@@ -138,9 +138,7 @@ def _entry(item: Any) -> Entry:
     return Entry(*item, *[None] * (3 - len(item)))
 
 
-def client_seed(
-    batching: Batching, key: Any, round_number: int, index: int, client_key: Any = None
-) -> list[int] | None:
+def client_seed(batching: Batching, key: Any, round_number: int, index: int, client_key: Any = None) -> OrderSeed:
     """Return the seed of a client's shuffling in a round; None without shuffling.
 
     It comes from ``batching.seed`` if that is set, else from the client's key of the round if it was given one, else
@@ -150,6 +148,8 @@ def client_seed(
         return None
     if batching.seed is None and client_key is not None:
         return list(seed_words(client_key))
+    if isinstance(batching.seed, np.random.RandomState):
+        return batching.seed
     base = seed_words(key if batching.seed is None else batching.seed)
     return [*base, round_number, index]
 
@@ -263,9 +263,21 @@ class Cohort:
             total = self._count(len(client)) if isinstance(client, ClientDataset) else 0
             seen = (num_steps(total, batching) or 0) * batching.batch_size
             if seen:
-                epochs = 1 if batching.num_steps is not None else batching.num_epochs or 1
-                found[index] = total * epochs / seen
+                found[index] = _epochs(batching) * total / seen
         return found
+
+    def without_batch(self) -> dict[int, float]:
+        """Return the weights of clients that weigh without a batch, by their indices.
+
+        Their examples are fewer than a batch, and a remainder is dropped, as in FedJAX; see `shares`.
+        """
+        batching = self.batching
+        if not isinstance(batching, ShuffleRepeatBatchHParams) or not batching.fill_remainder:
+            return {}
+        if not batching.drop_remainder:
+            return {}
+        sizes = {i: self._count(len(c)) for i, c in enumerate(self.clients) if isinstance(c, ClientDataset)}
+        return {i: float(_epochs(batching) * n) for i, n in sizes.items() if n and num_steps(n, batching) == 0}
 
     def prepared(self) -> Iterator[Client]:
         """Yield the clients that have data, in order.
@@ -350,6 +362,11 @@ class Cohort:
             return _rows_in_order(total, cutting) if total < _SMALL else index_table(total, cutting, None)
         given = None if self.keys is None else self.keys[index]
         return index_table(total, cutting, client_seed(cutting, self.key, self.round_number, index, given))
+
+
+def _epochs(batching: ShuffleRepeatBatchHParams) -> int:
+    """Return how often a client's weight counts an example; see `Cohort.shares`."""
+    return 1 if batching.num_steps is not None else batching.num_epochs or 1
 
 
 def _alternate(rows: np.ndarray, number: int) -> np.ndarray:

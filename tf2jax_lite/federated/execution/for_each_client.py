@@ -163,8 +163,8 @@ def _vmap(work: ClientWork) -> Callable[..., Iterator[Result]]:
     return _stacked(work, lambda context, chunk: program(context, _zero(), chunk, False)[1], _MAX_STACKED)
 
 
-def _sharded(work: ClientWork) -> Callable[..., Iterator[Result]]:
-    mesh = jax.make_mesh((jax.local_device_count(),), ("clients",), devices=jax.local_devices())
+def _sharded(work: ClientWork, mesh: jax.sharding.Mesh | None = None) -> Callable[..., Iterator[Result]]:
+    mesh = mesh or jax.make_mesh((jax.local_device_count(),), ("clients",), devices=jax.local_devices())
     on_mesh = MeshFold(mesh, make_vmap(work, _NOTHING), lambda a, b: a)
 
     def fold(context: Context, chunk: Chunk) -> Outcome:
@@ -242,6 +242,7 @@ def for_each_client(
     with_step_result: bool = False,
     *,
     backend: str | None = None,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> Callable[[PyTree, Clients], Iterator[tuple[Any, ...]]]:
     """Return a function that maps over clients. See fedjax.for_each_client.
 
@@ -251,6 +252,7 @@ def for_each_client(
       client_final: ``(shared_input, state) -> output``; the state itself by default.
       with_step_result: whether steps return a result, too.
       backend: see `set_for_each_client_backend`; None for the thread's choice when the function is called.
+      mesh: the devices of the backend ``"sharded"``, on one axis; all local ones by default.
 
     Returns:
       ``(shared_input, clients) -> iterator`` of pairs (client id, output), or of triples with a list of the steps'
@@ -265,7 +267,8 @@ def for_each_client(
         return client_step(state, batch), ()
 
     work = _work(client_init, client_step if with_step_result else plain_step, client_final)
-    made = functools.cache(lambda name: _MAKERS[name](work))  # keeps compiled programs
+    makers = _MAKERS | {"sharded": functools.partial(_sharded, mesh=mesh)}
+    made = functools.cache(lambda name: makers[name](work))  # keeps compiled programs
     fixed = None if backend is None else _checked(backend)
 
     def run(shared_input: PyTree, clients: Clients) -> Iterator[tuple[Any, ...]]:

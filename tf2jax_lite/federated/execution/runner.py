@@ -29,6 +29,7 @@ from tf2jax_lite.federated.execution.backends import (
     client_key,
     client_stage,
     fold_one,
+    fold_results,
     make_loop,
     make_scan,
     make_vmap,
@@ -286,12 +287,15 @@ class CohortRunner:
                 waiting = list(found.run(itertools.chain([first], prepared)))
                 total = found.total()
             outcomes = [(index, jax.device_get(get())) for index, get in waiting]
+        unmoved = cohort.without_batch() if self.work.counts_examples and first is not None else {}
+        if first is not None and unmoved:
+            total = self._with_unmoved(context, total, first, unmoved)
         dropped = cohort.count_dropped()
         counts = {
             "participated": total.participated,
             "non_finite": total.non_finite,
             "dropped": np.int32(dropped),
-            "empty": np.int32(len(cohort) - dropped - sum(len(index) for index, _ in outcomes)),
+            "empty": np.int32(len(cohort) - dropped - len(unmoved) - sum(len(index) for index, _ in outcomes)),
         }
         # Rows behind the indices only pad a chunk.
         left_out = sorted(i for index, found in outcomes for i in itertools.compress(index, found.refused))
@@ -300,6 +304,26 @@ class CohortRunner:
             if jax.tree.leaves(found.output):
                 outputs |= {i: jax.tree.map(lambda leaf, r=r: leaf[r], found.output) for r, i in enumerate(index)}
         return CohortResult(total, counts, outputs, {i: cohort.name(i) for i in left_out})
+
+    def _with_unmoved(
+        self, context: Context, total: Accumulator, first: Client, weights: Mapping[int, float]
+    ) -> Accumulator:
+        """Return the total with clients whose updates are zero.
+
+        Args:
+          context: of the round.
+          total: of the others.
+          first: one of the others.
+          weights: the clients' weights, by their indices.
+        """
+        form = self._whole.eval_shape(context, next(first.batches()), first.client_input)
+        rows = round_up_far(len(weights))
+        results = jax.tree.map(lambda leaf: np.zeros((rows, *leaf.shape), leaf.dtype), form)
+        weight, index = np.zeros(rows, np.float32), np.zeros(rows, np.int32)
+        weight[: len(weights)], index[: len(weights)] = [*weights.values()], [*weights]
+        results = results._replace(update_weight=weight)
+        exists = np.arange(rows) < len(weights)
+        return self._fold(context.aggregator, total, results, exists, index, context.aggregator_key)[0]
 
     def _backend(self, context: Context, batch: Any, client_input: PyTree) -> str:
         if self.execution == "cpu_pool" and jax.default_backend() != "cpu":
@@ -350,6 +374,10 @@ class CohortRunner:
             return self.work.client_final(context.work, context.message, carry)
 
         return jax.jit(whole)  # never run: its traces are cached, and only their shapes are read
+
+    @functools.cached_property
+    def _fold(self) -> Callable[..., Any]:
+        return jax.jit(functools.partial(fold_results, self.aggregator))
 
     @functools.cached_property
     def _vmap(self) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ Source: ClientDataset and the HParams dataclasses of fedjax.core.client_datasets
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -15,12 +16,13 @@ from tf2jax_lite.learning.data.examples import (
     BatchPreprocessor,
     Examples,
     NoOpBatchPreprocessor,
-    Seed,
+    OrderSeed,
     check_examples,
     num_examples,
-    numpy_rng,
+    order_rng,
+    own_seed,
     pad_examples,
-    seed_words,
+    permuted,
     take_examples,
 )
 from tf2jax_lite.support.errors import DataError
@@ -92,7 +94,8 @@ class ShuffleRepeatBatchHParams(_HParams):
       num_epochs: passes over the data, >= 0; None for no such limit.
       num_steps: batches at most, >= 0; None for no such limit.
       drop_remainder: leave out a last batch that the epochs do not fill.
-      seed: int >= 0, sequence of such, or JAX key; None draws a new order at each iteration.
+      seed: int >= 0, sequence of such, or JAX key; None draws a new order at each iteration. ``RandomState(n)`` of
+        numpy: FedJAX's order for its seed ``n``, the same for each client and round.
       skip_shuffle: keep the order of the data.
       fill_remainder: True fills a last batch with examples of one more epoch, as FedJAX does; False leaves it short,
         as ``dataset.repeat(num_epochs).batch(batch_size)`` in TFF.
@@ -104,7 +107,7 @@ class ShuffleRepeatBatchHParams(_HParams):
     num_epochs: int | None = 1
     num_steps: int | None = None
     drop_remainder: bool = False
-    seed: Seed = None
+    seed: OrderSeed = None
     skip_shuffle: bool = False
     fill_remainder: bool = True
 
@@ -113,7 +116,9 @@ class ShuffleRepeatBatchHParams(_HParams):
         self._count("num_epochs", 0, optional=True)
         self._count("num_steps", 0, optional=True)
         if self.seed is not None:
-            seed_words(self.seed)
+            own = own_seed(self.seed)
+            if isinstance(own, np.random.RandomState):
+                object.__setattr__(self, "seed", own)
 
 
 def resolve(kind: type[H], hparams: H | int | None, changes: dict[str, Any]) -> H:
@@ -311,7 +316,7 @@ def shuffled_indices(total: int, hparams: ShuffleRepeatBatchHParams) -> Iterator
     end = None  # in examples, counted over all epochs
     if not hparams.fill_remainder and hparams.num_epochs is not None:
         end = total * hparams.num_epochs
-    rng = None if hparams.skip_shuffle else numpy_rng(hparams.seed)
+    rng = None if hparams.skip_shuffle else order_rng(hparams.seed)
     order = np.arange(total)
     queue = order[:0]
     step = 0
@@ -320,8 +325,8 @@ def shuffled_indices(total: int, hparams: ShuffleRepeatBatchHParams) -> Iterator
         parts = [queue]
         have = queue.shape[0]
         while have < wanted:
-            queue = order if rng is None else rng.permutation(total)
-            parts.append(queue)
+            order = order if rng is None else permuted(order, rng)
+            parts.append(order)
             have += total
         # Only the last part can reach beyond the batch.
         left = have - wanted
@@ -351,8 +356,9 @@ def index_table(total: int, hparams: ShuffleRepeatBatchHParams, seed: Any) -> np
     if hparams.skip_shuffle:
         parts = [np.arange(total)] * epochs
     else:
-        rng = numpy_rng(seed)
-        parts = [rng.permutation(total) for _ in range(epochs)]
+        rng = order_rng(seed)
+        orders = itertools.accumulate(range(epochs), lambda order, _: permuted(order, rng), initial=np.arange(total))
+        parts = list(orders)[1:]
     table = np.full(steps * size, -1, np.int64)
     if parts:
         table[:wanted] = (parts[0] if epochs == 1 else np.concatenate(parts))[:wanted]

@@ -116,6 +116,8 @@ NoOpClientPreprocessor = ClientPreprocessor()
 
 
 Seed = int | Sequence[int] | np.ndarray | jax.Array | None
+OrderSeed = Seed | np.random.RandomState
+Rng = np.random.Generator | np.random.RandomState
 
 
 def seed_words(seed: Any) -> list[int]:
@@ -151,6 +153,44 @@ def numpy_rng(seed: Seed, *more: int) -> np.random.Generator:
         return np.random.default_rng()
     # ``spawn_key`` keeps (seed, more) apart from every other seed that merely has the same words in a row.
     return np.random.default_rng(np.random.SeedSequence(seed_words(seed), spawn_key=seed_words(more) if more else ()))
+
+
+def own_seed(seed: OrderSeed) -> OrderSeed:
+    """Return a seed of an order, other than None, that its giver cannot change.
+
+    Raises:
+      DataError: ``seed`` is not a seed.
+    """
+    return copy.deepcopy(seed) if isinstance(seed, np.random.RandomState) else seed_words(seed)
+
+
+# FedJAX's generator of the rounds' seeds (Park and Miller).
+_MODULUS, _MULTIPLIER = 2**31 - 1, 16807
+
+
+def order_rng(seed: OrderSeed, *more: int) -> Rng:
+    """Return numpy's generator for the order of examples or clients.
+
+    Args:
+      seed: see `numpy_rng`; or a ``RandomState``, of which a copy is returned. FedJAX, whose seed n is
+        ``np.random.RandomState(n)``, has orders of its own, which functions of such a generator follow.
+      *more: see `numpy_rng`.
+
+    Raises:
+      DataError: ``seed`` is not a seed.
+    """
+    if not isinstance(seed, np.random.RandomState):
+        return numpy_rng(seed, *more)
+    rng = copy.deepcopy(seed)
+    for number in more:
+        start = rng.randint(1, _MODULUS - 1)
+        rng = np.random.RandomState(pow(_MULTIPLIER, number, _MODULUS) * start % _MODULUS)
+    return rng
+
+
+def permuted(order: np.ndarray, rng: Rng) -> np.ndarray:
+    """Return the order of the next epoch; FedJAX permutes that of the last one."""
+    return rng.permutation(order if isinstance(rng, np.random.RandomState) else len(order))
 
 
 EXAMPLE_MASK_KEY = "__mask__"
@@ -211,6 +251,8 @@ def concat_examples(parts: Sequence[Examples], where: str = "client data") -> di
     Raises:
       DataError: their features differ in name, or in shape.
     """
+    if not parts:
+        return {}
     names = list(parts[0])
     for part in parts[1:]:
         if set(part) != set(names):

@@ -22,13 +22,14 @@ from tf2jax_lite.learning.data.examples import (
     Examples,
     NoOpBatchPreprocessor,
     NoOpClientPreprocessor,
-    Seed,
+    OrderSeed,
+    Rng,
     check_examples,
     concat_examples,
     num_examples,
-    numpy_rng,
+    order_rng,
+    own_seed,
     pad_examples,
-    seed_words,
     take_examples,
 )
 from tf2jax_lite.support.errors import DataError, UnknownClientError
@@ -129,12 +130,12 @@ class FederatedData(abc.ABC):
         """Yield (id, dataset) of all clients, one at a time, always in the same order."""
         return self.get_clients(self._ids())
 
-    def shuffled_clients(self, buffer_size: int, seed: Seed = None) -> ShuffledClients:
+    def shuffled_clients(self, buffer_size: int, seed: OrderSeed = None) -> ShuffledClients:
         """Return all clients endlessly, reshuffled for each pass.
 
         Args:
           buffer_size: of how many ids the next one is drawn, >= 1. As many as there are clients shuffles perfectly.
-          seed: see `numpy_rng`; the same seed, the same order. None draws another order each time.
+          seed: see `order_rng`; the same seed, the same order. None draws another order each time.
 
         Returns:
           Endless iterator of (id, dataset). Only ids are buffered: a dataset is read when its turn comes.
@@ -172,11 +173,7 @@ class FederatedData(abc.ABC):
         if self._client_fns:
             where = f"client {client_id!r} after preprocess_client"
             examples = check_examples(self._client_fns(client_id, examples), where)
-        return ClientDataset(examples, self._batch_preprocessor())
-
-    def _batch_preprocessor(self) -> BatchPreprocessor:
-        """Return the functions of batches, those of other data that this one reads first."""
-        return self._batch_fns
+        return ClientDataset(examples, self._batch_fns)
 
 
 class ShuffledClients(Iterator[tuple[ClientId, ClientDataset]]):
@@ -187,16 +184,16 @@ class ShuffledClients(Iterator[tuple[ClientId, ClientDataset]]):
     Args:
       federated_data: the clients.
       buffer_size: of how many ids the next one is drawn.
-      seed: see `numpy_rng`.
+      seed: see `order_rng`.
     """
 
-    def __init__(self, federated_data: FederatedData, buffer_size: int, seed: Seed = None):
+    def __init__(self, federated_data: FederatedData, buffer_size: int, seed: OrderSeed = None):
         if not isinstance(buffer_size, int | np.integer) or buffer_size < 1:
             raise DataError(f"buffer_size is an int >= 1, not {buffer_size!r}")
         self._data = federated_data
-        self._ids = self._passes(int(buffer_size), numpy_rng(seed))
+        self._ids = self._passes(int(buffer_size), order_rng(seed))
 
-    def _passes(self, buffer_size: int, rng: np.random.Generator) -> Iterator[ClientId]:
+    def _passes(self, buffer_size: int, rng: Rng) -> Iterator[ClientId]:
         while True:
             client_id = none = object()
             for client_id in buffered_shuffle(self._data.client_ids(), buffer_size, rng):
@@ -213,7 +210,7 @@ class ShuffledClients(Iterator[tuple[ClientId, ClientDataset]]):
         next(itertools.islice(self._ids, count, count), None)
 
 
-def buffered_shuffle(items: Iterable[T], buffer_size: int, rng: np.random.Generator) -> Iterator[T]:
+def buffered_shuffle(items: Iterable[T], buffer_size: int, rng: Rng) -> Iterator[T]:
     """Yield items in random order, holding ``buffer_size`` of them at most.
 
     An item comes at most ``buffer_size - 1`` positions early, and may come arbitrarily late. With a buffer for
@@ -221,6 +218,16 @@ def buffered_shuffle(items: Iterable[T], buffer_size: int, rng: np.random.Genera
     """
     items = iter(items)
     buffer = list(itertools.islice(items, buffer_size))
+    if isinstance(rng, np.random.RandomState):  # FedJAX's order
+        buffer = [buffer[index] for index in rng.permutation(len(buffer))]
+        for item in items:
+            drawn, buffer[0] = buffer[0], item
+            index = rng.randint(buffer_size)
+            if index < buffer_size - 1:
+                buffer[0], buffer[index] = buffer[index], buffer[0]
+            yield drawn
+        yield from buffer
+        return
     for item in items:
         index = int(rng.integers(len(buffer)))
         drawn, buffer[index] = buffer[index], item
@@ -242,7 +249,7 @@ class SubsetFederatedData(FederatedData):
     """
 
     def __init__(self, base: FederatedData, client_ids: Iterable[ClientId], validate: bool = True):
-        super().__init__()
+        super().__init__(preprocess_batch=base._batch_fns)
         self._base, self._members = base, frozenset(client_ids)
         if validate and (missing := self._members.difference(base.client_ids())):
             raise UnknownClientError(f"{base!r} lacks {len(missing)} clients: {sorted(missing, key=repr)[:10]}")
@@ -261,9 +268,6 @@ class SubsetFederatedData(FederatedData):
 
     def _read(self, client_id: ClientId) -> Examples:
         return self._base.get_client(client_id).raw_examples
-
-    def _batch_preprocessor(self) -> BatchPreprocessor:
-        return BatchPreprocessor([*self._base._batch_preprocessor().fns, *self._batch_fns.fns])
 
 
 class InMemoryFederatedData(FederatedData):
@@ -325,11 +329,11 @@ class ClientSampler(abc.ABC):
       DataError: a value that is out of range.
     """
 
-    def __init__(self, num_clients: int, seed: Seed, start_round_num: int = 0):
+    def __init__(self, num_clients: int, seed: OrderSeed, start_round_num: int = 0):
         if not isinstance(num_clients, int | np.integer) or num_clients < 1:
             raise DataError(f"num_clients is an int >= 1, not {num_clients!r}")
         self._num_clients = int(num_clients)
-        self._seed = seed_words(seed)
+        self._seed = own_seed(seed)
         self.set_round_num(start_round_num)
 
     @property
@@ -350,13 +354,16 @@ class ClientSampler(abc.ABC):
     def sample(self) -> Sample:
         """Return the next cohort: a list of (id, dataset, JAX key)."""
         cohort = list(self._draw(self._round_num))
-        keys = jax.random.split(jax.random.fold_in(self._key(), self._round_num), len(cohort))
+        keys = jax.random.split(self._key(self._round_num), len(cohort))
         self._round_num += 1
         return [(client_id, dataset, key) for (client_id, dataset), key in zip(cohort, keys, strict=True)]
 
-    def _key(self) -> jax.Array:
+    def _key(self, round_num: int) -> jax.Array:
+        if isinstance(self._seed, np.random.RandomState):  # FedJAX's keys
+            return jax.random.PRNGKey(round_num)
         words = np.random.SeedSequence(self._seed).generate_state(2)
-        return jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32), impl="threefry2x32")
+        key = jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32), impl="threefry2x32")
+        return jax.random.fold_in(key, round_num)
 
     @abc.abstractmethod
     def _draw(self, round_num: int) -> Iterator[tuple[ClientId, ClientDataset]]:
@@ -383,7 +390,7 @@ class WeightedSampler(ClientSampler):
         self,
         federated_data: FederatedData,
         num_clients: int,
-        seed: Seed,
+        seed: OrderSeed,
         weights: Mapping[ClientId, float] | Callable[[ClientId], float] | None = None,
         start_round_num: int = 0,
         replace: bool = False,
@@ -416,7 +423,7 @@ class WeightedSampler(ClientSampler):
         self._chances = values / values.sum()
 
     def _draw(self, round_num: int) -> Iterator[tuple[ClientId, ClientDataset]]:
-        rng = numpy_rng(self._seed, round_num)
+        rng = order_rng(self._seed, round_num)
         drawn = rng.choice(len(self._ids), self._num_clients, replace=self._replace, p=self._chances)
         return self._data.get_clients(self._ids[index] for index in drawn)
 
@@ -434,14 +441,14 @@ class UniformGetClientSampler(ClientSampler):
       DataError: there are fewer clients than a cohort needs.
     """
 
-    def __init__(self, federated_data: FederatedData, num_clients: int, seed: Seed, start_round_num: int = 0):
+    def __init__(self, federated_data: FederatedData, num_clients: int, seed: OrderSeed, start_round_num: int = 0):
         super().__init__(num_clients, seed, start_round_num)
         self._data, self._ids = federated_data, list(federated_data.client_ids())
         if len(self._ids) < num_clients:
             raise DataError(f"a cohort of {num_clients} clients cannot be drawn from {len(self._ids)}")
 
     def _draw(self, round_num: int) -> Iterator[tuple[ClientId, ClientDataset]]:
-        drawn = numpy_rng(self._seed, round_num).choice(len(self._ids), self._num_clients, replace=False)
+        drawn = order_rng(self._seed, round_num).choice(len(self._ids), self._num_clients, replace=False)
         return self._data.get_clients(self._ids[index] for index in drawn)
 
 
@@ -461,14 +468,14 @@ class PoissonSampler(ClientSampler):
       DataError: there are fewer clients than ``num_clients``.
     """
 
-    def __init__(self, federated_data: FederatedData, num_clients: int, seed: Seed, start_round_num: int = 0):
+    def __init__(self, federated_data: FederatedData, num_clients: int, seed: OrderSeed, start_round_num: int = 0):
         super().__init__(num_clients, seed, start_round_num)
         self._data, self._ids = federated_data, list(federated_data.client_ids())
         if len(self._ids) < num_clients:
             raise DataError(f"a cohort of {num_clients} clients cannot be expected from {len(self._ids)}")
 
     def _draw(self, round_num: int) -> Iterator[tuple[ClientId, ClientDataset]]:
-        coins = numpy_rng(self._seed, round_num).random(len(self._ids)) * len(self._ids)
+        coins = order_rng(self._seed, round_num).random(len(self._ids)) * len(self._ids)
         return self._data.get_clients(self._ids[index] for index in np.flatnonzero(coins < self._num_clients))
 
 
@@ -494,7 +501,7 @@ class UniformShuffledClientSampler(ClientSampler):
         shuffled_clients: Iterator[tuple[ClientId, ClientDataset]] | Callable[[], Iterator[Any]],
         num_clients: int,
         start_round_num: int = 0,
-        seed: Seed = 0,
+        seed: OrderSeed = 0,
     ):
         self._source = shuffled_clients
         self._iterator = shuffled_clients() if callable(shuffled_clients) else shuffled_clients
@@ -592,7 +599,7 @@ def shuffle_repeat_batch_federated_data(
     batch_size: int,
     client_buffer_size: int,
     example_buffer_size: int,
-    seed: Seed = None,
+    seed: OrderSeed = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield endless batches of all clients' examples.
 
@@ -603,7 +610,7 @@ def shuffle_repeat_batch_federated_data(
       batch_size: examples in a batch, >= 1.
       client_buffer_size: see `FederatedData.shuffled_clients`.
       example_buffer_size: of how many examples, at least, the next batch is drawn, >= batch_size.
-      seed: see `numpy_rng`.
+      seed: see `order_rng`.
 
     Yields:
       Preprocessed batches of exactly ``batch_size`` examples.
@@ -613,13 +620,15 @@ def shuffle_repeat_batch_federated_data(
     """
     if not 1 <= batch_size <= example_buffer_size:
         raise DataError(f"1 <= batch_size <= example_buffer_size is needed, not {batch_size} and {example_buffer_size}")
-    rng = numpy_rng(seed)
-    shuffled = federated_data.shuffled_clients(client_buffer_size, int(rng.integers(1 << 62)))
+    rng = order_rng(seed)
+    legacy = isinstance(rng, np.random.RandomState)
+    clients = np.random.RandomState(rng.randint(1 << 32)) if legacy else int(rng.integers(1 << 62))
+    shuffled = federated_data.shuffled_clients(client_buffer_size, clients)
     yield from _shuffled_batches(_rows(shuffled, federated_data), batch_size, example_buffer_size, rng)
 
 
 def buffered_shuffle_batch_client_datasets(
-    datasets: Iterable[ClientDataset], batch_size: int, buffer_size: int, rng: Seed | np.random.RandomState = None
+    datasets: Iterable[ClientDataset], batch_size: int, buffer_size: int, rng: OrderSeed = None
 ) -> Iterator[dict[str, Any]]:
     """Yield the datasets' examples once, shuffled, in batches. Source: fedjax.
 
@@ -627,20 +636,20 @@ def buffered_shuffle_batch_client_datasets(
       datasets: they have the same features and the same preprocessor.
       batch_size: examples in a batch, >= 1; the last may have fewer.
       buffer_size: of how many examples the next one is drawn, >= 1.
-      rng: see `numpy_rng`; or a ``RandomState``, as FedJAX takes it, which draws the seed.
+      rng: see `order_rng`; but a ``RandomState`` is drawn from, as in FedJAX.
 
     Raises:
       DataError: a value that is out of range, or datasets that differ in features or preprocessor.
     """
     if batch_size < 1 or buffer_size < 1:
         raise DataError(f"batch_size and buffer_size are >= 1, not {batch_size} and {buffer_size}")
-    seed = int(rng.randint(1 << 31)) if isinstance(rng, np.random.RandomState) else rng
+    source = rng if isinstance(rng, np.random.RandomState) else order_rng(rng)
     pairs = ((dataset, row) for dataset in datasets for row in range(len(dataset)))
-    yield from _shuffled_batches(pairs, batch_size, buffer_size, numpy_rng(seed))
+    yield from _shuffled_batches(pairs, batch_size, buffer_size, source)
 
 
 def _shuffled_batches(
-    rows: Iterable[tuple[ClientDataset, int]], batch_size: int, buffer_size: int, rng: np.random.Generator
+    rows: Iterable[tuple[ClientDataset, int]], batch_size: int, buffer_size: int, rng: Rng
 ) -> Iterator[dict[str, Any]]:
     """Yield batches of (dataset, row), shuffled."""
     stream = buffered_shuffle(rows, buffer_size, rng)

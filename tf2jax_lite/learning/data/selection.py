@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite.learning.data.client_dataset import ClientDataset
-from tf2jax_lite.learning.data.examples import Seed, numpy_rng
+from tf2jax_lite.learning.data.examples import OrderSeed, Seed, numpy_rng, order_rng
 from tf2jax_lite.learning.data.federated_data import ClientId, ClientSampler, FederatedData
 from tf2jax_lite.support.errors import DataError
 
@@ -36,7 +36,7 @@ class AvailabilitySampler(ClientSampler):
         self,
         federated_data: FederatedData,
         num_clients: int,
-        seed: Seed,
+        seed: OrderSeed,
         availability: Callable[[ClientId, int], float],
         start_round_num: int = 0,
     ):
@@ -44,7 +44,7 @@ class AvailabilitySampler(ClientSampler):
         self._data, self._ids, self._availability = federated_data, list(federated_data.client_ids()), availability
 
     def _draw(self, round_num: int) -> Iterator[tuple[ClientId, ClientDataset]]:
-        rng = numpy_rng(self._seed, round_num)
+        rng = order_rng(self._seed, round_num)
         chances = np.array([self._availability(client_id, round_num) for client_id in self._ids], np.float64)
         if not ((chances >= 0) & (chances <= 1)).all():
             raise DataError("AvailabilitySampler: availability returns a chance from 0 to 1")
@@ -75,7 +75,7 @@ class PowerOfChoiceSampler(ClientSampler):
         self,
         federated_data: FederatedData,
         num_clients: int,
-        seed: Seed,
+        seed: OrderSeed,
         num_candidates: int,
         loss: Callable[[ClientId], float],
         start_round_num: int = 0,
@@ -87,7 +87,7 @@ class PowerOfChoiceSampler(ClientSampler):
         self._num_candidates = num_candidates
 
     def _draw(self, round_num: int) -> Iterator[tuple[ClientId, ClientDataset]]:
-        drawn = numpy_rng(self._seed, round_num).choice(len(self._ids), self._num_candidates, replace=False)
+        drawn = order_rng(self._seed, round_num).choice(len(self._ids), self._num_candidates, replace=False)
         losses = np.array([self._loss(self._ids[index]) for index in drawn], np.float64)
         order = np.argsort(-np.where(np.isnan(losses), np.inf, losses), kind="stable")
         return self._data.get_clients(self._ids[drawn[place]] for place in order[: self._num_clients])

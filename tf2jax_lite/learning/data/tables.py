@@ -233,13 +233,14 @@ class HubRows(Rows):
     Args:
       address: ``hf://datasets/NAME``, with ``?split=test`` and ``&config=NAME`` after it. The split is ``train`` by
         default. NAME may be a local folder that ``datasets`` reads.
+      label: the column of classes, for their names.
 
     Raises:
       DataError: ``datasets`` cannot load it, or a column is text.
       MissingLibraryError: ``datasets`` is not installed.
     """
 
-    def __init__(self, address: str):
+    def __init__(self, address: str, label: str = "y"):
         name, _, query = address.removeprefix(HUB).partition("?")
         given = dict(urllib.parse.parse_qsl(query))
         if not name or not given.keys() <= {"split", "config"}:
@@ -254,6 +255,7 @@ class HubRows(Rows):
         with reading(address, DataError):
             found = datasets.load_dataset(name, given.get("config"), split=self._split)
         self._rows = found.with_format("numpy")
+        self.classes = list(getattr(found.features.get(label), "names", None) or ())
         for column, feature in found.features.items():
             if getattr(feature, "dtype", "") in ("string", "large_string", "binary"):
                 raise DataError(

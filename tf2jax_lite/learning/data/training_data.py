@@ -36,9 +36,11 @@ class TrainingData(abc.ABC):
 
     Attributes:
       is_share: whether batches hold this process's share of the examples, not all of them.
+      class_names: of the targets, if the data has them.
     """
 
     is_share: bool = False
+    class_names: Sequence[str] = ()
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -188,6 +190,7 @@ class RowData(TrainingData):
         self._grain, self._rows, self._prepare = grain, rows, prepare
         self._threads, self._workers = threads, workers
         self.is_share = jax.process_count() > 1
+        self.class_names = list(getattr(rows, "classes", ()))
 
     def __len__(self) -> int:
         """See `TrainingData`."""
@@ -263,7 +266,7 @@ def open_data(
         a folder of images for each class (`ImageFolder`); or a data set's name, ``hf://datasets/NAME`` (`HubRows`).
       threads: see `RowData`.
       workers: see `RowData`.
-      label: of images, the name of the class.
+      label: the name of the class, for its names, and of images.
       image_shape: of images, see `ImageFolder`.
 
     Raises:
@@ -271,7 +274,7 @@ def open_data(
       MissingLibraryError: an extra is not installed.
     """
     if (address := _hub_address(path)) is not None:
-        return RowData(HubRows(address), threads=threads, workers=workers)
+        return RowData(HubRows(address, label), threads=threads, workers=workers)
     path = Path(path)
     if image_classes(path):
         return RowData(ImageFolder(path, label, image_shape), threads=threads, workers=workers)

@@ -230,7 +230,7 @@ class TopKAccuracy(_HitRate):
     k: int = 5
 
     def __post_init__(self) -> None:
-        check_number("TopKAccuracy", "k", self.k, least=1, whole=True)
+        check_number("TopKAccuracy", "k", self.k, whole=True)
 
     def hits(self, target: Any, prediction: Any) -> Any:
         """See `_HitRate.hits`."""

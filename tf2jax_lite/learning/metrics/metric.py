@@ -67,6 +67,9 @@ class Stat(abc.ABC):
     def result(self) -> Any:
         """Return the metric's value: an array, or a dict of arrays."""
 
+    def __str__(self) -> str:
+        return f"{self!r} => {self.result()}"
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)

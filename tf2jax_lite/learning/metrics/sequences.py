@@ -197,7 +197,7 @@ class SequenceTokenTopKAccuracy(SequenceTokenAccuracy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("SequenceTokenTopKAccuracy", "k", self.k, least=1, whole=True)
+        check_number("SequenceTokenTopKAccuracy", "k", self.k, whole=True)
 
     def hits(self, tokens: Any, scores: Any) -> Any:
         """See `SequenceTokenAccuracy.hits`."""

@@ -165,7 +165,7 @@ CASES = {
         '_conv(x, k, padding="VALID", dilation=(2, 2))',
     ),
     "max_pool": (lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"), [IMAGES], "_max_pool(x, window=(2, 2)"),
-    "attention": (attended, [HEADS, draw(2, 5, 2, 4), draw(2, 5, 2, 4)], "_attention(query, key, value, 0.5)"),
+    "attention": (attended, [HEADS, draw(2, 5, 2, 4), draw(2, 5, 2, 4)], "_attention(query, key, value)"),
     "masked": (masked, [HEADS, draw(2, 5, 2, 4), draw(2, 5, 2, 4)], "_attention("),
     "lstm_cell": (cell, [draw(3, 4), draw(3, 2), draw(3, 2), draw(4, 8), draw(2, 8), draw(8)], "_lstm_cell("),
 }

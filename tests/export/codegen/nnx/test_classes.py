@@ -82,7 +82,7 @@ def entry(name, function, params, inputs, *, updates=(), rng=False):
     arguments = {argument: codegen.Result(i) for i, argument in enumerate(inputs)}
     indices = {update: i + 1 for i, update in enumerate(updates)}
     block = codegen.from_jaxpr(jaxpr)
-    return codegen.Entry(name, block, list(params), list(inputs), arguments, rng, codegen.Result(0), indices, ["It."])
+    return codegen.Entry(name, block, list(params), list(inputs), arguments, rng, codegen.Result(0), indices, "It.")
 
 
 def written(entries, kinds=None):

@@ -27,7 +27,7 @@ for folder in map(Path, sys.argv[1:]):
     spec = importlib.util.spec_from_file_location(folder.name, folder / "model.py")
     source = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(source)
-    params = source.load_params(folder / "params.safetensors")
+    params = source.load_params(*folder.glob("*.safetensors"))
     info = json.loads((folder / "metadata.json").read_text())
     trains = {name for name, param in info["params"].items() if param["trainable"]}
     arrays = [v for k, v in np.load(folder / "inputs.npz").items()]
@@ -203,7 +203,7 @@ def test_source_trains_under_nnx(runs, tmp_path):
     """An optimizer, sharding metadata, and layers of low rank."""
     root, _ = runs
     source = imported((root / "encoder" / "model.py").read_text(), tmp_path)
-    model = source.Model.from_params(source.load_params(root / "encoder" / "params.safetensors"))
+    model = source.Model.from_params(source.load_params(*(root / "encoder").glob("*.safetensors")))
     x = np.load(root / "encoder" / "inputs.npz")["arr_0"]
     before = model(x)
     for _, module in list(nnx.iter_graph(model)):

@@ -27,6 +27,7 @@ from .variables import NON_TRAINABLE, variables_function
 
 _NON_TRAINABLE = "NonTrainable"
 _OWN = {"nnx", "rngs", "self"}
+_KEY_DOC = "rngs: nnx.Rngs with a stream dropout or default, or a key."
 _INIT = {"kernel_init": "nnx.initializers.zeros", "rngs": "nnx.Rngs(0)"}  # the values are replaced
 _CONV = {
     "strides": "strides",
@@ -135,7 +136,7 @@ class _ClassesWriter(ModuleWriter):
         lines = self.entry_body(printed, members, 8, {*_OWN, *self._classes})
         args = ["self", *entry.arguments, *(["*", "rngs"] if entry.rng else [])]
         key = ["        rng = rngs if isinstance(rngs, jax.Array) else rngs.dropout()"] * entry.rng
-        title, inner = _split(entry.doc)
+        _, *inner = entry.docstring([], _KEY_DOC) or [""]
         body = [
             *define("__init__", ["self", "params"], 4),
             *_statements(members.lines or ["pass"]),
@@ -146,11 +147,11 @@ class _ClassesWriter(ModuleWriter):
             "        return cls(to_variables(params))",
             "",
             *define("__call__", args, 4),
-            *docstring(inner, 8),
+            *docstring(["Return the results.", *inner], 8),
             *key,
             *lines,
         ]
-        self._add_class(entry.name, "nnx.Module", title, body)
+        self._add_class(entry.name, "nnx.Module", [entry.doc or "The model."], body)
 
     def last(self, entry: Entry, writer: FunctionWriter, results: Sequence[str]) -> list[Stmt]:
         """Return an entry's last statement; assign updated variables before it."""
@@ -165,13 +166,6 @@ class _ClassesWriter(ModuleWriter):
 
 def _statements(lines: Sequence[str]) -> list[str]:
     return [line for text in lines for line in statement(text, 8)]
-
-
-def _split(doc: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split an entry's docstring into that of its class, and that of its call."""
-    if not doc:
-        return ["The model."], ["Return the results."]
-    return [doc[0]], ["Return the results.", *doc[1:]]
 
 
 def _layer(kind: str, function: Function) -> list[str]:

@@ -55,7 +55,8 @@ class Members(Calls):
         return f"self.{self._attributes[source]}"
 
     def _constant(self, text: str) -> str:
-        return self._member(text, text) if text in self._keywords else text
+        word, plus, offset = text.partition(" + ")
+        return f"{self._member(word, word)}{plus}{offset}" if word in self._keywords else text
 
     def leaf(self, part: Read | Hole, text: str) -> str:
         """Return the source of a param or constant in a method."""

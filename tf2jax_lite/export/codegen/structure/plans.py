@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .. import literals
@@ -249,7 +249,10 @@ def plan(function: Function, name: str, names: Names, marks: Marks, *, named: bo
             texts[i] = key[0]
             needed |= holes[0].dims
             continue
-        if key not in known:
+        counted = _counted(holes, keywords) if key not in known else None
+        if counted is not None:
+            known[key] = counted
+        elif key not in known:
             known[key] = names.new(holes[0].hint)
             keywords[known[key]] = holes
             default = {h.default for h in holes}
@@ -263,6 +266,16 @@ def plan(function: Function, name: str, names: Names, marks: Marks, *, named: bo
             derived[d] = place
     dims = sorted(needed - derived.keys())
     return Plan(name, slots, keywords, defaults, dims, derived, texts, headers)
+
+
+def _counted(holes: Sequence[Hole], keywords: Mapping[str, Sequence[Hole]]) -> str | None:
+    """Return the numbers of layers as the sum of such a keyword and a constant."""
+    for name, others in keywords.items():
+        if holes[0].hint == others[0].hint == "layer" and all(h.text.isdecimal() for h in (*holes, *others)):
+            offsets = {int(hole.text) - int(other.text) for hole, other in zip(holes, others, strict=True)}
+            if len(offsets) == 1:
+                return f"{name} + {offsets.pop()}"
+    return None
 
 
 def _place(dim: str, bodies: Sequence[Body], marks: Marks) -> tuple[int, int] | None:
