@@ -253,7 +253,7 @@ def test_a_half_weighs_its_own_examples():
     np.testing.assert_allclose(weights, [2 * 1, 2 * 4, 2 * 11], rtol=1e-6)
 
 
-@pytest.mark.default_cases("fed_avg-scan-True", "fed_avg-vmap-False")
+@pytest.mark.default_cases("fed_avg-scan-True")
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("execution", ["vmap", "scan", "loop", "debug"])
 @pytest.mark.parametrize("name", ["fed_avg", "fed_prox"])
