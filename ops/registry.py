@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tf2jax_lite.ops.traits import MARKERS, Marker, OpOptions, Static, marker_of, partial_fold
+from tf2jax_lite.support.config import Scoped
 from tf2jax_lite.support.errors import RegistrationError
-from tf2jax_lite.support.scoped import Scoped
 
 __all__ = ["Op", "RegistrationError", "Static", "known_ops", "lookup", "op", "override_op", "register_op"]
 

@@ -47,6 +47,10 @@ def close(found, expected, atol=1e-5):
         np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
 
 
+def close_trees(found, expected):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, expected)
+
+
 def test_names_of_templates():
     assert fed.LearningState is fed.LearningAlgorithmState
     assert fed.DistributionProcess is fed.Distributor and fed.FinalizerProcess is fed.Finalizer
@@ -281,6 +285,27 @@ def test_fed_recon_eval_agrees_with_numpy(split):
             np.testing.assert_allclose(found[name], np.concatenate((values[:2] + values)[start:]).mean(), rtol=1e-5)
     with pytest.raises(InputError, match="build_fed_recon_eval: is_local chooses some"):
         fed.build_fed_recon_eval(own, lambda name: True)
+
+
+def test_several_models_are_evaluated_on_the_same_clients():
+    """Clients may be iterators, which are read once."""
+    own = workload.jax_logistic(6, 4, {"accuracy": fed.metrics.Accuracy()})
+    params = {name: {"w": jnp.full((6, 4), scale), "b": jnp.arange(4.0)} for name, scale in (("a", 0.0), ("b", 1.0))}
+    process = fed.build_fed_multi_model_eval([own, own], client_batching=BATCHING)
+    single = fed.build_fed_eval(own, client_batching=BATCHING)
+    state = process.set_model_weights(process.initialize(), params)
+    ones = {name: single.initialize(params=p) for name, p in params.items()}
+    for data in (DATA[:2], DATA):
+        state, metrics = process.next(state, [iter([dict(d.raw_examples)]) for d in data])
+        for name in ones:
+            ones[name], expected = single.next(ones[name], data)
+            close_trees(metrics["client_work"][name], expected["client_work"])
+            jax.tree.map(np.testing.assert_array_equal, metrics["clients"], expected["clients"])
+    assert process.get_model_weights(state)["b"].trainable["w"].sum() == 24
+    named = fed.build_fed_multi_model_eval({"old": own}, client_batching=BATCHING)
+    assert list(named.initialize(params={"old": params["b"]})) == ["old"]
+    with pytest.raises(InputError, match="give 1 to 26 models"):
+        fed.build_fed_multi_model_eval([])
 
 
 def test_train_model_releases_to_callbacks(tmp_path, caplog):

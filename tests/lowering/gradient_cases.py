@@ -1,4 +1,4 @@
-"""The constructs of docs/gradients.md as cases, against tf.GradientTape."""
+"""The constructs of docs/reference/custom-gradients.md as cases."""
 
 from __future__ import annotations
 

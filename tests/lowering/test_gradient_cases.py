@@ -1,4 +1,4 @@
-"""Each row of docs/gradients.md holds."""
+"""Each row of docs/reference/custom-gradients.md holds."""
 
 import pytest
 

@@ -1,6 +1,8 @@
 """Models with strings, decoders, tables: split_host against the whole."""
 
 import json
+import shutil
+import tempfile
 import warnings
 
 import jax
@@ -90,7 +92,36 @@ def _example_inputs():
     return {"serialized": np.array([one([1, 2, 3], [1, 9]), one([4, 5, 6], []), one([0, 0, 1], [3, 4, 5])], object)}
 
 
-CASES = {"text": (Text, _text_inputs), "images": (Images, _image_inputs), "examples": (Examples, _example_inputs)}
+class Vocabulary(tf.Module):
+    """Text embeddings as on TensorFlow Hub: the vocabulary is an asset, other words are hashed."""
+
+    def __init__(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False) as file:
+            file.write("\n".join(WORDS))
+        whole, line = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
+        rows = tf.lookup.TextFileInitializer(file.name, tf.string, whole, tf.int64, line)
+        self.table = tf.lookup.StaticVocabularyTable(rows, 3)
+        self.embedding = tf.Variable(tf.random.stateless_normal([len(WORDS) + 3, 4], [7, 8]), name="embedding")
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def __call__(self, text):
+        words = tf.strings.split(tf.strings.regex_replace(tf.strings.lower(text), "[^a-z ]", ""))
+        words = words.to_tensor()
+        mask = tf.cast(words != "", tf.float32)[..., None]
+        summed = tf.reduce_sum(tf.gather(self.embedding, self.table.lookup(words)) * mask, 1)
+        return {"embedding": tf.math.l2_normalize(summed, 1)}
+
+
+def _vocabulary_inputs():
+    return {"text": np.array(["The cat!", "sat on a dog", "zebra mat"])}
+
+
+CASES = {
+    "text": (Text, _text_inputs),
+    "images": (Images, _image_inputs),
+    "examples": (Examples, _example_inputs),
+    "vocabulary": (Vocabulary, _vocabulary_inputs),
+}
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -134,13 +165,17 @@ def test_the_two_halves_give_what_the_model_gives(split):
         np.testing.assert_allclose(results[name], value, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.default_cases("text")
+@pytest.mark.default_cases("text", "vocabulary")
 def test_stored_host_part_computes_the_same(split, tmp_path):
     """Its tables have their contents, without the model's files."""
-    _, host_fn, jax_fn, params, inputs, _ = split
+    _, host_fn, jax_fn, params, inputs, path = split
     shapes = {tensor.name: "b, m" for tensor in host_fn.cut if tensor.shape is None}
     tf2jax.export_functions({"f": (jax_fn, params)}, tmp_path / "out", shapes=shapes or None, platforms=["cpu"])
-    found, expected = tf2jax.load_host(tmp_path / "out")(**inputs), host_fn(**inputs)
+    shutil.move(path, tmp_path / "model")
+    try:
+        found, expected = tf2jax.load_host(tmp_path / "out")(**inputs), host_fn(**inputs)
+    finally:
+        shutil.move(tmp_path / "model", path)
     assert list(found) == list(expected)
     for name, value in expected.items():
         assert found[name].dtype == value.dtype
@@ -171,6 +206,14 @@ def test_host_part_that_reads_files_is_not_loaded(tmp_path):
     with pytest.raises(ExportError, match="damaged"):
         tf2jax.load_host(tmp_path / "out")
     with pytest.raises(UntrustedError, match="ReadFile"):
+        tf2jax.load_host(tmp_path / "out", verify_hashes=False)
+    node.op, node.input[0] = "StringLower", read.input[0]
+    read.op = "StringLower"
+    file.write_bytes(graph.SerializeToString())
+    metadata = json.loads((tmp_path / "out" / "metadata.json").read_text())
+    metadata["signatures"]["f"]["host"]["setup"] = [read.name]
+    (tmp_path / "out" / "metadata.json").write_text(json.dumps(metadata))
+    with pytest.raises(UntrustedError, match="would run StringLower"):  # at once, which tables do not need
         tf2jax.load_host(tmp_path / "out", verify_hashes=False)
     file.write_bytes(b"x")
     with pytest.raises(ExportError, match=r"host\.f\.pb"):

@@ -21,11 +21,10 @@ from tf2jax_lite.artifacts.model import TrainableModel, by_name, modes, names_wi
 from tf2jax_lite.artifacts.options import FinetuneOptions
 from tf2jax_lite.export.artifact import ExportReport
 from tf2jax_lite.export.atomic_dir import refuse_existing
-from tf2jax_lite.export.bundle import write_family
 from tf2jax_lite.export.edited import update_artifact
 from tf2jax_lite.export.load import load
 from tf2jax_lite.export.metadata import read_metadata
-from tf2jax_lite.export.update import write_trained
+from tf2jax_lite.export.update import write_family, write_trained
 from tf2jax_lite.finetuning.adapters import ADAPTERS_FILE, adapted, adapters_file, merged
 from tf2jax_lite.finetuning.central_training import finetune
 from tf2jax_lite.finetuning.heads import new_head

@@ -11,7 +11,7 @@ Read in this order:
   load, reader, execution: the reader; one run with a check of memory; program_cache keeps compiled programs.
   host_part: the part of a split model that stays in TensorFlow, stored with its core.
   edited: an artifact whose source was edited, traced again.
-  update, bundle, atomic_dir: copies with trained params, several artifacts, directories that appear atomically.
+  update, atomic_dir: copies with trained params, several artifacts in one, directories that appear atomically.
   hub: artifacts on the Hugging Face Hub.
   predictions: whether results are probabilities or logits.
   nnx: functions as `flax.nnx` modules.

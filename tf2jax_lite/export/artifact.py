@@ -27,6 +27,7 @@ from tf2jax_lite.support.text import size_text
 
 from . import codegen, interface_json
 from .atomic_dir import new_directory
+from .dimension_syntax import dimension_names
 from .host_part import write_host
 from .jax_function import JaxFunction, jax_function
 from .metadata import FORMAT, FORMAT_VERSION, find_stacks, hashed_files, state_names, write_metadata
@@ -130,10 +131,12 @@ def export_functions(
         entries, signatures, problems = _functions_of_source(functions, traced, public, chosen.framework, warnings)
         progress("write source")
         statistics = {name for found in entries.values() for name in found.statistics if not _trains(name, params)}
-        layout = _layout(chosen, params, statistics)
+        described = _params_entries(params, params, statistics)
+        layout = _layout(chosen, described)
         constants, problems = _write_source(folder / _SOURCE, entries, title, signatures, problems, layout)
         arrays = {**params, **constants}
         described = _params_entries(params, arrays, statistics)
+        state = state_names(described)
         stacks: dict[str, Any] = {}
         drawn = [name for name, found in entries.items() if len(found.updates) < len(traced[name].updates)]
         for name in drawn:
@@ -141,9 +144,8 @@ def export_functions(
         if (chosen.scan_layers or (drawn and chosen.framework == "jax")) and not problems:
             module = run_source((folder / _SOURCE).read_text("utf-8"))
             stacks = _stacks_of_source(module, traced, entries, described) if chosen.scan_layers else {}
-            replaced = traced if chosen.scan_layers else drawn
-            own = {n: traced[n] for n in replaced}
-            traced |= _traced_source(module, own, entries, constants, state_names(described), stacks, signatures)
+            own = {n: traced[n] for n in (traced if chosen.scan_layers else drawn)}
+            traced |= _traced_source(module, own, entries, constants, state, stacks, signatures)
         held = jax.eval_shape(lambda given: stacked(given, stacks), params) if stacks else params
         for name, staged in traced.items() if stablehlo else ():
             progress(f"lower {name} for {', '.join(platforms)}")
@@ -156,14 +158,14 @@ def export_functions(
             _check_runnable(signatures, warnings)
         size = size_text(sum(v.nbytes for v in arrays.values()))
         progress(f"write params ({size})")
-        placed = write_params(arrays, folder, state=state_names(described), shard_bytes=shard_bytes)
+        placed = write_params(arrays, folder, state=state, shard_bytes=shard_bytes)
         files = {"source": None if problems else _SOURCE, "files": hashed_files(folder)}
         held_params = {name: {**info, "file": placed[name]} for name, info in described.items()}
         facts = {"framework": chosen.framework, "signatures": signatures, "params": held_params, "stacked": stacks}
         metadata = {**_format(), **files, **facts, "options": {**(options or {}), **weights}, "warnings": warnings}
         if chosen.checkpoint:
             progress(f"write checkpoint ({size})")
-            write_checkpoint(arrays, state_names(described), folder / "checkpoint")
+            write_checkpoint(arrays, state, folder / "checkpoint")
         sizes = write_metadata(folder, metadata)
     count = sum(int(np.prod(np.shape(v), dtype=np.int64)) for v in params.values())
     return ExportReport(str(path), sizes, list(functions), count, warnings)
@@ -208,15 +210,16 @@ def _identifiers(functions: Iterable[str]) -> dict[str, str]:
     return {name: names.new(name, "model") for name in functions}
 
 
-def _layout(chosen: ExportOptions, params: Mapping[str, Any], statistics: Collection[str]) -> dict[str, Any]:
+def _layout(chosen: ExportOptions, described: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the options of the source's writer."""
     layout: dict[str, Any] = {"shape_comments": chosen.shape_comments, "scan_layers": chosen.scan_layers}
     layout["random"] = chosen.random
-    kinds = {name: _kind(name, params, statistics) for name in map(str, params)}
+    state = state_names(described)
     if chosen.framework == "nnx":
-        layout["writer"] = codegen.classes_writer(kinds)
+        kinds = {n: "BatchStat" if info["moving_statistic"] else "NonTrainable" for n, info in described.items()}
+        layout["writer"] = codegen.classes_writer({n: k if n in state else "Param" for n, k in kinds.items()})
     else:
-        layout["state"] = {name for name, kind in kinds.items() if kind != "Param"}
+        layout["state"] = state
     return layout
 
 
@@ -436,7 +439,7 @@ def _params_entries(
         str(name): {
             "shape": list(np.shape(value)),
             "dtype": np.dtype(value.dtype).name,
-            "trainable": name in params and bool(getattr(name, "trainable", True)),
+            "trainable": name in params and is_trainable(name, value) is not False,
             "constant": name not in params,
             "moving_statistic": name in statistics,
         }
@@ -446,13 +449,6 @@ def _params_entries(
 
 def _trains(name: str, params: Mapping[str, Any]) -> bool:
     return any(key == name and is_trainable(key, params[key]) is not False for key in params)
-
-
-def _kind(name: str, params: Mapping[str, Any], statistics: Collection[str]) -> str:
-    """Return the class of `flax.nnx` that holds a param."""
-    if _trains(name, params) and jax.numpy.issubdtype(params[name].dtype, jax.numpy.inexact):
-        return "Param"
-    return "BatchStat" if name in statistics else "NonTrainable"
 
 
 def _by_function(functions: Mapping[str, Any], shapes: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -529,6 +525,8 @@ def entry(name: str, converted: Any, staged: Staged, function: str, *, framework
         whole = isinstance(structure, TensorArgument)
         name_of = staged.inputs[structure.index].name if whole else argument
         arguments[names.new(name_of, "x" if whole else "inputs")] = refs
+    sizes = [str(size) for spec in staged.inputs for size in spec.shape]
+    names.reserve({name for size in sizes for name in dimension_names(size)})
     sources = dict(leaf for name, refs in arguments.items() for leaf in codegen.leaves_of(refs, name))
     inputs = [
         sources[i] if sources[i] in arguments else names.new(_key(sources[i]) or spec.name, "x")

@@ -13,9 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.params import flatten_params
-from tf2jax_lite.calling.structures import OutputRef, map_structure
 from tf2jax_lite.jaxprs.compat import used_inputs
 from tf2jax_lite.support.errors import ExportError, InputError
 from tf2jax_lite.support.limits import reading
@@ -23,11 +21,11 @@ from tf2jax_lite.values import static
 
 from .artifact import ExportReport, array_entries, is_independent
 from .atomic_dir import new_directory
-from .interface_json import decode, decode_interface
+from .interface_json import decode_interface
 from .metadata import artifact_file, hashed_files, read_metadata, state_names, write_metadata
 from .nnx import as_function
 from .params_file import as_complex, read_tensors, write_params
-from .reader import call_source, import_source
+from .reader import call_source, collect_results, import_source
 from .stablehlo_module import serialize
 from .stage import InputSpec, Staged
 
@@ -136,7 +134,6 @@ def _staged(
 ) -> Staged:
     """Trace a function of edited source."""
     recorded, interface = entry["function"], decode_interface(entry.get("interface"))
-    arguments = [decode(a) for a in recorded["arguments"]]
     written = getattr(module, recorded["name"], None)
     if written is None:
         raise ExportError(
@@ -152,10 +149,9 @@ def _staged(
     def traced(variables: list[str]) -> Staged:
         def function(given: list[Any], inputs: list[Any], key: list[Any]) -> Any:
             before = dict(zip(variables, given, strict=True))
-            args = [map_structure(lambda x: inputs[x.index] if isinstance(x, OutputRef) else x, a) for a in arguments]
-            results, after = call_source(written, recorded, before, state, args, {"rng": key[0]} if key else {})
+            results, after = call_source(written, recorded, before, state, inputs, {"rng": key[0]} if key else {})
             flat: dict[int, Any] = {}
-            _collect(interface, interface.outputs, results, flat)
+            collect_results(interface.outputs, results, flat)
             changed = {n: v for n, v in after.items() if v is not before.get(n)}
             updates[:] = changed
             return [jnp.asarray(flat[i]) for i in sorted(flat)], [jnp.asarray(v) for v in changed.values()]
@@ -174,21 +170,3 @@ def _staged(
     staged = traced(list(arrays))
     used = [*used_inputs(staged.jaxpr)[: len(arrays)]]
     return traced([n for n, u in zip(arrays, used, strict=True) if u or n in staged.updates])
-
-
-def _collect(interface: Interface, structure: Any, results: Any, flat: dict[int, Any]) -> None:
-    """Add the results that stand where the structure has references, by number."""
-    if isinstance(structure, OutputRef):
-        flat[structure.index] = results
-        return
-    keys: Any = ()
-    if isinstance(structure, Mapping):
-        keys = structure
-    elif isinstance(structure, list | tuple):
-        keys = range(len(structure))
-    for key in keys:
-        try:
-            inner = results[key]
-        except (KeyError, IndexError, TypeError) as error:
-            raise ExportError(f"model.py: {interface.name} returns no result {key!r}, which callers expect") from error
-        _collect(interface, structure[key], inner, flat)

@@ -291,12 +291,11 @@ def _from_source(
         rng = interface.take_key(args, kwargs)
         flat = interface.bind(args, kwargs, with_active_checks(config)).flat
         _check_multiples(interface, entry, flat)
-        given = [map_structure(lambda x: flat[x.index] if isinstance(x, OutputRef) else x, a) for a in arguments]
         if _draws(entry) and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
         key = {"rng": _typed(rng)} if _draws(entry) else {}
         complete = _complete(params, needed, stacks, interface)
-        results, after = call_source(written, recorded, complete, state, given, key)
+        results, after = call_source(written, recorded, complete, state, flat, key)
         return results, {**params, **{name: after[name] for name in entry["updates"]}}
 
     return function
@@ -307,7 +306,7 @@ def call_source(
     recorded: Mapping[str, Any],
     params: Mapping[str, Any],
     state: Collection[str],
-    args: Sequence[Any],
+    arrays: Sequence[Any],
     key: Mapping[str, Any],
 ) -> tuple[Any, dict[str, Any]]:
     """Call a function of ``model.py`` with params by name.
@@ -317,7 +316,7 @@ def call_source(
       recorded: its metadata, which say whether it takes arrays that do not train apart.
       params: name to array.
       state: names of arrays that do not train.
-      args: further arguments.
+      arrays: those of its further arguments, in the metadata's order.
       key: ``rng``, if the function takes it.
 
     Returns:
@@ -328,8 +327,28 @@ def call_source(
         given = nest_parts(trained, {name: value for name, value in params.items() if name in state})
     else:
         given = [nest_params(params)]
+    args = [decode(argument) for argument in recorded["arguments"]]
+    args = [map_structure(lambda x: arrays[x.index] if isinstance(x, OutputRef) else x, a) for a in args]
     results, *after = written(*given, *args, **key)
     return results, {name: value for part in after for name, value in flatten_params(part).items()}
+
+
+def collect_results(structure: Any, results: Any, flat: dict[int, Any]) -> None:
+    """Add the results that stand where the structure has references, by number."""
+    if isinstance(structure, OutputRef):
+        flat[structure.index] = results
+        return
+    keys: Any = ()
+    if isinstance(structure, Mapping):
+        keys = structure
+    elif isinstance(structure, list | tuple):
+        keys = range(len(structure))
+    for key in keys:
+        try:
+            inner = results[str(key) if isinstance(structure, Mapping) else key]
+        except (KeyError, IndexError, TypeError) as error:
+            raise ExportError(f"model.py returns no result {key!r}, which callers expect") from error
+        collect_results(structure[key], inner, flat)
 
 
 def import_source(path: Path) -> Any:

@@ -9,10 +9,9 @@ from typing import Any
 import jax
 
 from tf2jax_lite.calling.params import Stacks, names_of, stacked
-from tf2jax_lite.calling.structures import map_structure
 
 from . import codegen
-from .reader import call_source
+from .reader import call_source, collect_results
 from .stage import Staged
 
 
@@ -51,26 +50,10 @@ def from_source(
 
     def function(variables: list[Any], inputs: list[Any], key: list[Any]) -> Any:
         params = {**dict(zip(names, variables, strict=True)), **constants}
-        given = [
-            map_structure(lambda x: inputs[x.index] if isinstance(x, codegen.Result) else x, structure)
-            for structure in entry.arguments.values()
-        ]
-        results, after = call_source(written, recorded, params, state, given, {"rng": key[0]} if key else {})
+        results, after = call_source(written, recorded, params, state, inputs, {"rng": key[0]} if key else {})
         flat: dict[int, Any] = {}
-        _collect(entry.structure, results, flat)
+        collect_results(entry.structure, results, flat)
         return [flat[i] for i in range(len(flat))], [after[name] for name in updates]
 
     updates = [name for name in staged.updates if name in entry.updates]
     return dataclasses.replace(staged, variables=names, updates=updates, rng=entry.rng, function=function)
-
-
-def _collect(structure: Any, results: Any, flat: dict[int, Any]) -> None:
-    """Add the results that stand where the structure has references, by number."""
-    if isinstance(structure, codegen.Result):
-        flat[structure.index] = results
-    elif isinstance(structure, Mapping):
-        for key, inner in structure.items():
-            _collect(inner, results[str(key)], flat)
-    elif isinstance(structure, (list, tuple)):
-        for inner, result in zip(structure, results, strict=True):
-            _collect(inner, result, flat)

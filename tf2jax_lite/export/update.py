@@ -1,7 +1,8 @@
-"""Write a copy of an artifact with other params, as training does."""
+"""Write artifacts after a training: a copy with other params, or several."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,8 +15,10 @@ from tf2jax_lite.calling.params import unstacked
 from tf2jax_lite.support.errors import ExportError
 
 from .artifact import ExportReport
-from .atomic_dir import new_directory
+from .atomic_dir import METADATA, new_directory
 from .metadata import (
+    FAMILY,
+    FAMILY_MEMBERS,
     artifact_file,
     check_hashes,
     hashed_files,
@@ -101,3 +104,34 @@ def _fitting(known: Mapping[str, np.ndarray], name: str, value: Any) -> np.ndarr
             f"the artifact has {old.dtype.name}{list(old.shape)}"
         )
     return old if np.array_equal(array, old.astype(array.dtype)) else array.astype(old.dtype)
+
+
+def write_family(
+    path: str | Path,
+    members: Mapping[str, Callable[[Path], ExportReport]],
+    *,
+    extra: Mapping[str, bytes] | None = None,
+    overwrite: bool = False,
+) -> ExportReport:
+    """Write artifacts into subdirectories, all of them or none.
+
+    Args:
+      members: name of a subdirectory to a function that writes an artifact there.
+      extra: further files of the directory: name to content.
+
+    Returns:
+      A report: ``files`` has ``folder/file`` for those of members; other values are the first member's.
+    """
+    files: dict[str, int] = {}
+    reports = []
+    with new_directory(Path(path), overwrite=overwrite) as work:
+        for name, write in members.items():
+            reports.append(write(work / name))
+            files |= {f"{name}/{file}": size for file, size in reports[-1].files.items()}
+        sizes = {name: {"bytes": len(content)} for name, content in (extra or {}).items()}
+        metadata = {"format": FAMILY, "format_version": 1, FAMILY_MEMBERS: list(members), "files": sizes}
+        for name, content in {**(extra or {}), METADATA: (json.dumps(metadata, indent=2) + "\n").encode()}.items():
+            (work / name).write_bytes(content)
+            files[name] = len(content)
+    first = reports[0]
+    return ExportReport(str(path), files, first.signatures, first.parameters, first.warnings)

@@ -161,7 +161,13 @@ from .algorithms import (
     kmeans_init,
     server_optimizer,
 )
-from .algorithms.evaluation import AverageLossEvaluator, ModelEvaluator, build_fed_eval, build_personalization_eval
+from .algorithms.evaluation import (
+    AverageLossEvaluator,
+    ModelEvaluator,
+    build_fed_eval,
+    build_fed_multi_model_eval,
+    build_personalization_eval,
+)
 from .execution import (
     for_each_client,
     for_each_client_backend,
@@ -256,6 +262,7 @@ __all__ = [
     "build_fed_dyn",
     "build_fed_eval",
     "build_fed_kmeans",
+    "build_fed_multi_model_eval",
     "build_fed_nova",
     "build_fed_opt",
     "build_fed_prox",

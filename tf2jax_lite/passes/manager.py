@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tf2jax_lite import ir
-from tf2jax_lite.support.config import Config, Entry, apply, is_chosen
+from tf2jax_lite.support.config import Config, is_chosen
+from tf2jax_lite.support.entries import Entry, apply
 
 from .canonicalize import effectful_conditions, legacy_tensor_arrays, stacks_to_lists
 from .canonicalize.calls import calls_and_for, select_implementation

@@ -9,7 +9,7 @@ Entries: `errors` (public as `tf2jax_lite.errors`) and `config` (public as funct
 - `npz`: .npz archives of bounded size.
 - `stored_array`, `crc32c`: arrays that stay in a file, and the checksum of checkpoints.
 - `op_traits`: ops that may be dropped, are unsafe, or have no implementation, by name.
-- `scoped`, `gc_pause`, `text`: context-local values, a pause of the garbage collector, text for messages.
+- `gc_pause`, `text`: a pause of the garbage collector, text for messages.
 - `retrace`: the one mechanism by which a trace starts again.
 
 Must not import TensorFlow, JAX or any other package of tf2jax_lite.

@@ -110,6 +110,15 @@ def test_gradients_of_all_params(tmp_path):
     assert all(np.abs(g).sum() > 0 for name, g in grads.items() for g in g.values() if name != "conv")
 
 
+def test_keys_with_the_name_of_a_dimension(tmp_path):
+    specs = {"a": tf.TensorSpec([None, 2]), "b": tf.TensorSpec([]), "state": tf.TensorSpec([])}
+    fn = tf.function(lambda batch: tf.zeros(tf.shape(batch["a"])) + batch["b"] - batch["state"], autograph=False)
+    tf2jax.export_functions({"f": tf2jax.convert(fn, specs)}, tmp_path / "out", platforms=["cpu"], stablehlo=False)
+    loaded, params = tf2jax.load(tmp_path / "out", backend="source")
+    found = loaded(params, {"a": np.ones((3, 2), np.float32), "b": np.float32(7), "state": np.float32(2)})[0]
+    np.testing.assert_array_equal(found, np.full((3, 2), 5, np.float32))
+
+
 class Counted(tf.Module):
     """A training step that assigns weights, a count, and has a large constant."""
 

@@ -22,6 +22,7 @@ if {processes} > 1:
 import numpy as np, optax
 from tests.federated import workload
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
+from tf2jax_lite.federated.execution import for_each_client
 from tf2jax_lite.learning.data import ClientDataset, ShuffleRepeatBatchHParams
 assert len(jax.devices()) == {devices} * {processes}
 process = build_weighted_fed_avg(
@@ -35,6 +36,10 @@ state = process.initialize()
 for _ in range(2):
     state, metrics = process.next(state, [*clients, None])
 assert int(metrics["clients"]["participated"]) == 7 and int(metrics["clients"]["dropped"]) == 1
+if {processes} == 1:
+    each = for_each_client(lambda shared, own: own, lambda state, batch: state + batch["x"].sum(), backend="sharded")
+    found = each(None, [(i, [{{"x": np.full(2, i)}}], np.int32(1)) for i in range(5)])
+    assert {{i: int(total) for i, total in found}} == {{i: 1 + 2 * i for i in range(5)}}
 np.savez(sys.argv[2], **process.get_model_weights(state).trainable)
 """
 

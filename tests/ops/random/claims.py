@@ -1,4 +1,4 @@
-"""Claims of docs/random.md on numbers of random ops, and their cases.
+"""Claims of the page of random ops on their numbers, and their cases.
 
 ``python -m tools.pages.random_numbers`` writes the page.
 """

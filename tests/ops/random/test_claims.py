@@ -1,4 +1,4 @@
-"""Each line of docs/random.md is checked against TensorFlow."""
+"""Each line of docs/reference/random-ops.md is checked against TensorFlow."""
 
 import jax
 import ml_dtypes

@@ -6,6 +6,7 @@ See tff.learning.algorithms.build_fed_eval.
 from __future__ import annotations
 
 import dataclasses
+import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -112,6 +113,51 @@ def build_fed_eval(
     work = evaluation_work(check_model(model))
     runner = CohortRunner(work, SumFactory().create(()), client_execution, clients_per_chunk)
     return evaluation_process(model, runner, client_batching)
+
+
+def build_fed_multi_model_eval(
+    models: Sequence[Model] | Mapping[str, Model], **options: Any
+) -> LearningProcess[dict[str, EvalState]]:
+    """Build federated evaluation of several models on the same clients.
+
+    See tff.learning.algorithms.build_fed_multi_model_eval.
+
+    Args:
+      models: the models by name; in a list their names are ``"a"``, ``"b"``, ...
+      **options: as for `build_fed_eval`.
+
+    Returns:
+      The process. States, weights and ``params`` are dicts with those of `build_fed_eval` by the models' names, as are
+      the metrics' ``client_work``.
+
+    Raises:
+      InputError: there is no model, or an option does not fit.
+    """
+    named = models if isinstance(models, Mapping) else dict(zip(string.ascii_lowercase, models, strict=False))
+    if not models or len(named) < len(models):
+        raise InputError(f"build_fed_multi_model_eval: give 1 to 26 models, or a dict of models, not {len(models)}")
+    processes = {name: build_fed_eval(model, **options) for name, model in named.items()}
+
+    def initialize(key: Any = None, *, params: Mapping[str, Any] | None = None) -> dict[str, EvalState]:
+        given = dict.fromkeys(processes) if params is None else params
+        return {name: process.initialize(key, params=given[name]) for name, process in processes.items()}
+
+    def next_fn(state: dict[str, EvalState], client_data: Sequence[Any]) -> LearningProcessOutput:
+        clients = reusable(as_entries(client_data))
+        found = {name: process.next(state[name], clients) for name, process in processes.items()}
+        metrics = {name: output.metrics["client_work"] for name, output in found.items()}
+        counts = next(iter(found.values())).metrics["clients"]
+        states = {name: output.state for name, output in found.items()}
+        return LearningProcessOutput(states, {"client_work": metrics, "clients": counts})
+
+    return LearningProcess(
+        initialize,
+        next_fn,
+        lambda state: {name: own.weights for name, own in state.items()},  # type: ignore[arg-type]  (of each model)
+        lambda state, weights: {
+            name: processes[name].set_model_weights(own, weights[name]) for name, own in state.items()
+        },
+    )
 
 
 def evaluation_process(

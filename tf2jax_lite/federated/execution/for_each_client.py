@@ -168,7 +168,8 @@ def _sharded(work: ClientWork, mesh: jax.sharding.Mesh | None = None) -> Callabl
     on_mesh = MeshFold(mesh, make_vmap(work, _NOTHING), lambda a, b: a)
 
     def fold(context: Context, chunk: Chunk) -> Outcome:
-        return on_mesh.fold(on_mesh.context(context), on_mesh.start(_zero()), chunk)[1]
+        # Rows of arrays that a mesh divides cannot be taken one by one where its axes are explicit.
+        return on_mesh.gathered(on_mesh.fold(on_mesh.context(context), on_mesh.start(_zero()), chunk)[1])
 
     return _stacked(work, fold, max(_MAX_STACKED // mesh.size, 1) * mesh.size, mesh.size)
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf2jax_lite.calling.structures import TensorArgument
 from tf2jax_lite.frontend.graphdef.op_defs import op_def
 from tf2jax_lite.frontend.safety.raw_protos import reached_functions
-from tf2jax_lite.frontend.safety.unsafe_ops import reject_files, reject_unsafe_graph
+from tf2jax_lite.frontend.safety.unsafe_ops import reject_files, reject_setup, reject_unsafe_graph
 from tf2jax_lite.support.errors import ExportError, UnsupportedError
 from tf2jax_lite.support.limits import reading
 
@@ -113,6 +113,7 @@ def read_host_graph(content: bytes, where: str, **parts: Sequence[str]) -> HostG
         found = HostGraph(tf.compat.v1.GraphDef.FromString(content), **{name: tuple(v) for name, v in parts.items()})
         ends = [*found.effects, *found.setup, *(text.split(":")[0] for text in found.results)]
         reject_unsafe_graph(found.proto, where, ends)
+        reject_setup(found.proto, found.setup, where)
         for nodes in (found.proto.node, *(function.node_def for function in found.proto.library.function)):
             reject_files(nodes, (), where, lambda node: True)
     return found

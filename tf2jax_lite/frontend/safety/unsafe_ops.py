@@ -290,7 +290,6 @@ def reject_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
     """
     where = os.fspath(path)
     graph = meta_graph.graph_def
-    library = {function.signature.name: function for function in graph.library.function}
     if meta_graph.object_graph_def.nodes:
         main: list[Any] = []
         names = set(_functions_of_objects(meta_graph.object_graph_def))
@@ -298,8 +297,23 @@ def reject_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
         running = ancestors(graph, loading_ends(meta_graph))
         main = [node for node in graph.node if node.name in running]
         names = set()
-    names = reached_functions(main, graph.library, names)
     restoring = ancestors(graph, [meta_graph.saver_def.restore_op_name]) if main else set()
+    _reject_others(graph, main, names, restoring, where)
+
+
+def reject_setup(graph: Any, ends: Iterable[str], where: str) -> None:
+    """Raise an error, as `reject_at_load` does, for nodes of a graph that run at once.
+
+    Args:
+      ends: names of nodes, which run with all that they need.
+    """
+    running = ancestors(graph, ends)
+    _reject_others(graph, [node for node in graph.node if node.name in running], set(), set(), where)
+
+
+def _reject_others(graph: Any, main: list[Any], names: set[str], restoring: set[str], where: str) -> None:
+    library = {function.signature.name: function for function in graph.library.function}
+    names = reached_functions(main, graph.library, names)
     found = [(n.op, n.name, "graph") for n in main if not _is_allowed(n, n.name in restoring)]
     for name in sorted(names):
         found += [(n.op, n.name, name) for n in library[name].node_def if not _is_allowed(n, False)]
@@ -312,7 +326,7 @@ def reject_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
             + "\n".join(lines)
             + f'\nIf you trust the model, allow it by name: override_config("trusted", "{",".join(ops)}").'
         )
-    _reject_large(meta_graph, main, sorted(names), where)
+    _reject_large(graph, main, sorted(names), where)
 
 
 def _is_allowed(node: Any, restoring: bool) -> bool:
@@ -336,14 +350,13 @@ def _functions_of_objects(objects: Any) -> Iterator[str]:
             yield called.bare_concrete_function.concrete_function_name
 
 
-def _reject_large(meta_graph: Any, main: list[Any], names: list[str], where: str) -> None:
+def _reject_large(graph: Any, main: list[Any], names: list[str], where: str) -> None:
     """Raise an error for results of unknown shape, or that are too large together."""
-    graph = meta_graph.graph_def
     library = {function.signature.name: function for function in graph.library.function}
     if not any(node.op in _SIZED for node in (*main, *(n for name in names for n in library[name].node_def))):
         return
     total = 0
-    for name, scratch in _scratch_graphs(meta_graph, main, names, where):
+    for name, scratch in _scratch_graphs(graph, main, names, where):
         strings: dict[Any, int | None] = {}
         for operation in scratch.get_operations():
             if operation.type not in _SIZED or is_trusted(operation.type):
@@ -396,10 +409,9 @@ def _longest_string(result: Any, bounds: dict[Any, int | None]) -> int | None:
     return bounds[result.ref()]
 
 
-def _scratch_graphs(meta_graph: Any, main: list[Any], names: list[str], where: str) -> Iterator[tuple[str, Any]]:
+def _scratch_graphs(graph: Any, main: list[Any], names: list[str], where: str) -> Iterator[tuple[str, Any]]:
     """Yield graphs in which TensorFlow infers shapes; they never run."""
     # Recorded shapes of arguments are not used, as the file may be wrong.
-    graph = meta_graph.graph_def
     library = {function.signature.name: function for function in graph.library.function}
     try:
         if main:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tf2jax_lite.support.config import Entry, apply
+from tf2jax_lite.support.entries import Entry, apply
 
 from . import dilated_conv, materialize, transpose_sinking
 from .plan import Plan

@@ -19,7 +19,7 @@ from typing import Any
 from jax import lax
 
 from tf2jax_lite.loops.body import Scan, run_loop, trace_body
-from tf2jax_lite.support.config import Entry, apply
+from tf2jax_lite.support.entries import Entry, apply
 
 from . import (
     carry_to_xs,

@@ -164,6 +164,16 @@ CASES = {
         [IMAGES, draw(3, 3, 3, 4)],
         '_conv(x, k, padding="VALID", dilation=(2, 2))',
     ),
+    "conv1d": (
+        lambda x, k: tf.nn.conv1d(x, k, 1, "VALID", dilations=2),
+        [draw(2, 9, 3), draw(3, 3, 4)],
+        '_conv1d(x, k, padding="VALID", dilation=2)',
+    ),
+    "conv1d_strided": (
+        lambda x, k: tf.nn.conv1d(x, k, 2, "SAME"),
+        [draw(2, 9, 3), draw(3, 3, 4)],
+        "_conv1d(x, k, strides=2)",
+    ),
     "max_pool": (lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"), [IMAGES], "_max_pool(x, window=(2, 2)"),
     "attention": (attended, [HEADS, draw(2, 5, 2, 4), draw(2, 5, 2, 4)], "_attention(query, key, value)"),
     "masked": (masked, [HEADS, draw(2, 5, 2, 4), draw(2, 5, 2, 4)], "_attention("),

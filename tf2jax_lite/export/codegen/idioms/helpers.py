@@ -88,6 +88,13 @@ def _conv(x, kernel, strides=(1, 1), padding="SAME", dilation=(1, 1), groups=1):
     )
 
 
+def _conv1d(x, kernel, strides=1, padding="SAME", dilation=1, groups=1):
+    """Convolve sequences, which are images of one row."""
+    rows = jnp.expand_dims(x, 1)
+    rows = _conv(rows, kernel[None], (1, strides), padding, (1, dilation), groups)
+    return jnp.squeeze(rows, 1)
+
+
 def _depthwise_conv(x, kernel, strides=(1, 1), padding="SAME", dilation=(1, 1)):
     """Convolve each channel of images by itself; kernels are [..., channels, n]."""
     *window, channels, multiplier = kernel.shape

@@ -22,16 +22,19 @@ BROADCASTING = (*"add sub mul div max min and or xor eq ne lt le gt ge select_n"
 ELEMENTWISE = ("add", "sub", "mul", "div", "max", "min", "neg", "exp", "rsqrt", "sqrt", "square")
 """Primitives of floats that `leading_axes` computes without leading axes of size 1."""
 
-IDENTITIES = ("materialize", "copy", "copy_p", "convert_element_type", "reshape", "transpose")
+IDENTITIES = ("materialize", "copy", "copy_p", "convert_element_type", "pad", "reshape", "transpose")
 REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or")
 
 
 def identity(graph: Graph, step: Equation) -> Replacement | None:
     """Drop steps that return their operand.
 
-    These are copies, conversions to the same dtype, and reshapes and transposes to the same shape.
+    These are copies, conversions to the same dtype, reshapes and transposes to the same shape, and pads by nothing.
     """
     (operand, *rest), (output,) = step.inputs, step.outputs
+    if step.name == "pad":
+        widths = [width for widths in step.params["padding_config"] for width in widths]
+        return operand if all(isinstance(width, int) and width == 0 for width in widths) else None
     if rest or operand.aval.dtype != output.aval.dtype or not same(operand.aval.shape, output.aval.shape):
         return None
     if step.name == "transpose" and tuple(step.params["permutation"]) != tuple(range(len(output.aval.shape))):

@@ -190,6 +190,17 @@ def conv(graph: Graph, step: Equation) -> Iterable[Proposal]:
         yield [x, kernel], words | choice | rest
 
 
+def conv1d(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose operands and keywords of a 1-D convolution."""
+    images = graph.definition(step.inputs[0])
+    makers = [graph.definition(v) for v in images.inputs] if images is not None else []
+    arrays = [maker.inputs[0].aval for maker in makers if maker is not None and maker.inputs]
+    if images is None or images.params.get("function") != "_conv" or [len(a.shape) for a in arrays] != [3, 3]:
+        return
+    words = dict(images.params["keywords"])
+    yield arrays, {w: v[1] if w in ("strides", "dilation") else v for w, v in words.items()}
+
+
 def depthwise(graph: Graph, step: Equation) -> Iterable[Proposal]:
     """Propose operands and keywords of a convolution of each channel by itself."""
     maker = graph.definition(step.inputs[1])

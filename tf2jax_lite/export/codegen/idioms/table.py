@@ -275,6 +275,7 @@ _FUNCTIONS = (
         needs="reshape",
     ),
     Candidate("_conv", _SAME, helpers._conv, ("conv_general_dilated",), proposals.conv),
+    Candidate("_conv1d", _SAME, helpers._conv1d, ("squeeze",), proposals.conv1d, needs="_conv"),
     Candidate("_conv_transpose", _SAME, helpers._conv_transpose, ("conv_general_dilated",), proposals.conv_transpose),
     Candidate("_max_pool", _SAME, helpers._max_pool, ("reduce_window_max",), proposals.pool),
     Candidate("_attention", _SAME, helpers._attention, ("einsum",), proposals.attention),

@@ -133,6 +133,7 @@ _KINDS = {
     "_normalize_rows(": "norm",
     "_normalize(": "norm",
     "_conv(": "convolution",
+    "_conv1d(": "convolution",
     "jnp.einsum(": "projection",
     " @ ": "dense",
     "jnp.take(": "embedding",
