@@ -1,4 +1,4 @@
-"""The example in plain JAX is `build_weighted_fed_avg`; the page shows it."""
+"""The example in plain JAX is `build_weighted_fed_avg`."""
 
 import importlib.util
 from pathlib import Path
@@ -42,9 +42,3 @@ def test_example_has_the_weights_of_build_weighted_fed_avg():
     for _ in range(3):
         state, _ = process.next(state, list(map(federated.ClientDataset, clients)))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, state.params)
-
-
-def test_page_starts_with_the_example():
-    code = EXAMPLE.read_text().split('"""\n', 1)[1].strip()
-    page = (ROOT / "docs" / "federated.md").read_text()
-    assert page.split("```python\n")[1].split("```")[0].strip() == code

@@ -26,6 +26,7 @@ TREES = [
     (tree_util.tree_zeros_like(A), {"a": [0, 0], "b": [[0]]}),
     (tree_util.tree_clip_by_global_norm(A, 2.5), {"a": [1.5, 0], "b": [[2]]}),
     (tree_util.tree_clip_by_global_norm(A, 6.0), A),
+    (tree_util.tree_clip_by_global_norm({"n": np.int32([3, 4])}, 2.5), {"n": [1.5, 2]}),
     (tree_util.tree_clip_by_global_norm(tree_util.tree_zeros_like(A), 0.0), {"a": [0, 0], "b": [[0]]}),
     ([tree_util.tree_size(A), tree_util.tree_l2_norm(A), tree_util.tree_l2_squared(A)], [3, 5, 25]),
 ]

@@ -101,6 +101,10 @@ def samples():
         "shares": [0.5],
         "non_trainable": (),
         "regularization": 0.0,
+        "regularizer": lambda params: 0.0,
+        "iterator": iter("ab"),
+        "message": None,
+        "stat": None,
         "threshold": 1,
         "lower": 0.0,
         "upper": 1.0,
@@ -218,12 +222,12 @@ def evaluated(span, before):
     return eval(compile(tree, span, "eval"), names)
 
 
-ROOTS = {"optax": optax, "dataclasses": dataclasses}
+ROOTS = {"optax": optax, "dataclasses": dataclasses, "list": list}
 
 
 @pytest.mark.parametrize("library", NAMES)
 def test_rows_run(library):
-    """Each counterpart is evaluated: expressions of the row, with values for a program's own names."""
+    """Each counterpart is evaluated, with values for a program's own names."""
     rows = [line for line in section(library).splitlines() if re.match(r"\| .*`.* \|$", line)]
     assert len(rows) > 30
     parameters, wrong = keywords(), []

@@ -1,4 +1,4 @@
-"""TFF's numeric tests, ported: each row is a feature, results here, and its numbers.
+"""TFF's numeric tests, ported: rows of a feature, results here, and numbers.
 
 Three clients send scalars; the numbers follow from TFF's documented formulas.
 """

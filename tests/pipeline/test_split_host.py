@@ -93,7 +93,7 @@ def _example_inputs():
 
 
 class Vocabulary(tf.Module):
-    """Text embeddings as on TensorFlow Hub: the vocabulary is an asset, other words are hashed."""
+    """Text embeddings as on TensorFlow Hub: a vocabulary asset, and hashed words."""
 
     def __init__(self):
         with tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False) as file:

@@ -153,9 +153,7 @@ def export_functions(
             again = functools.partial(stage, converted_function(functions[name][0]), params=params, loose=loose)
             warnings += _write_stablehlo(file, name, staged, held, platforms, signatures[name], again, mlir=chosen.mlir)
         warnings += _write_hosts(folder, {name: hosts[name] for name in traced}, identifiers, signatures)
-        warnings += [f"no source: {problem}" for problem in problems]
-        if problems:
-            _check_runnable(signatures, warnings)
+        warnings += _missing_source(problems, signatures, warnings)
         size = size_text(sum(v.nbytes for v in arrays.values()))
         progress(f"write params ({size})")
         placed = write_params(arrays, folder, state=state, shard_bytes=shard_bytes)
@@ -223,11 +221,16 @@ def _layout(chosen: ExportOptions, described: Mapping[str, Mapping[str, Any]]) -
     return layout
 
 
-def _check_runnable(signatures: Mapping[str, Mapping[str, Any]], warnings: Sequence[str]) -> None:
-    """Raise `ExportError` for functions without StableHLO where there is no source."""
-    lost = [name for name, found in signatures.items() if found["stablehlo"] is None]
+def _missing_source(
+    problems: Sequence[str], signatures: Mapping[str, Mapping[str, Any]], warnings: Sequence[str]
+) -> list[str]:
+    """Return warnings of missing source; raise without StableHLO beside it."""
+    found = [f"no source: {problem}" for problem in problems]
+    lost = [name for name, entry in signatures.items() if problems and entry["stablehlo"] is None]
     if lost:
-        raise ExportError(f"there would be no way to run {', '.join(map(repr, lost))}: {'; '.join(warnings)}")
+        reasons = "; ".join([*warnings, *found])
+        raise ExportError(f"there would be no way to run {', '.join(map(repr, lost))}: {reasons}")
+    return found
 
 
 def _format() -> dict[str, Any]:

@@ -52,4 +52,8 @@ def tree_clip_by_global_norm(pytree: Any, max_norm: Any) -> Any:
     """Return a pytree scaled down to an L2 norm, if its norm is larger."""
     norm = tree_l2_norm(pytree)
     scale = jnp.where(norm > max_norm, max_norm / jnp.where(norm > 0, norm, 1), 1)
-    return jax.tree.map(lambda leaf: (scale * leaf).astype(leaf.dtype), pytree)
+
+    def clipped(leaf: Any) -> Any:
+        return (scale * leaf).astype(leaf.dtype if jnp.issubdtype(leaf.dtype, jnp.inexact) else scale.dtype)
+
+    return jax.tree.map(clipped, pytree)

@@ -150,14 +150,13 @@ def build_fed_multi_model_eval(
         states = {name: output.state for name, output in found.items()}
         return LearningProcessOutput(states, {"client_work": metrics, "clients": counts})
 
-    return LearningProcess(
-        initialize,
-        next_fn,
-        lambda state: {name: own.weights for name, own in state.items()},  # type: ignore[arg-type]  (of each model)
-        lambda state, weights: {
-            name: processes[name].set_model_weights(own, weights[name]) for name, own in state.items()
-        },
-    )
+    def get_weights(state: dict[str, EvalState]) -> Any:
+        return {name: own.weights for name, own in state.items()}
+
+    def set_weights(state: dict[str, EvalState], weights: Any) -> dict[str, EvalState]:
+        return {name: processes[name].set_model_weights(own, weights[name]) for name, own in state.items()}
+
+    return LearningProcess(initialize, next_fn, get_weights, set_weights)
 
 
 def evaluation_process(

@@ -16,10 +16,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.core.framework import graph_pb2
-from tensorflow.python.framework import function_def_to_graph
 
 from tf2jax_lite.frontend.graphdef import attributes, op_defs, protos
 from tf2jax_lite.support.config import current_config
@@ -363,7 +360,7 @@ def _reject_large(graph: Any, main: list[Any], names: list[str], where: str) -> 
                 continue
             for result in operation.outputs:
                 count, size = result.shape.num_elements(), result.dtype.size
-                if result.dtype == tf.string:
+                if result.dtype == "string":
                     size = _longest_string(result, strings)
                 if count is None or size is None:
                     raise UntrustedError(
@@ -387,7 +384,7 @@ def _longest_string(result: Any, bounds: dict[Any, int | None]) -> int | None:
     while pending:
         tensor = pending[-1]
         operation = tensor.op
-        inputs = [x for x in operation.inputs if x.dtype == tf.string]
+        inputs = [x for x in operation.inputs if x.dtype == "string"]
         joins = operation.type in _SIZED or operation.type == "Identity"
         missing = [x for x in inputs if x.ref() not in bounds] if joins else []
         if missing:
@@ -411,6 +408,10 @@ def _longest_string(result: Any, bounds: dict[Any, int | None]) -> int | None:
 
 def _scratch_graphs(graph: Any, main: list[Any], names: list[str], where: str) -> Iterator[tuple[str, Any]]:
     """Yield graphs in which TensorFlow infers shapes; they never run."""
+    import tensorflow as tf  # `inspect` checks files without it
+    from tensorflow.core.framework import graph_pb2
+    from tensorflow.python.framework import function_def_to_graph
+
     # Recorded shapes of arguments are not used, as the file may be wrong.
     library = {function.signature.name: function for function in graph.library.function}
     try:
@@ -433,7 +434,9 @@ def _scratch_graphs(graph: Any, main: list[Any], names: list[str], where: str) -
         ) from error
 
 
-def _imported(graph: Any) -> tf.Graph:
+def _imported(graph: Any) -> Any:
+    import tensorflow as tf
+
     scratch = tf.Graph()
     with scratch.as_default():
         tf.graph_util.import_graph_def(graph, name="")

@@ -18,11 +18,10 @@ from tf2jax_lite.calling.interface import ImportedFunction, Interface
 from tf2jax_lite.calling.names import parameter_names
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument
-from tf2jax_lite.frontend.gradients.rewrite import with_function_gradients
 from tf2jax_lite.frontend.graphdef import dtypes, functions, op_defs, protos
 from tf2jax_lite.frontend.graphdef.size_limits import check_graph_size
 from tf2jax_lite.ir import build
-from tf2jax_lite.ir.traversal import live_nodes
+from tf2jax_lite.ir.traversal import live_nodes, topological_order
 from tf2jax_lite.support.config import get_config
 from tf2jax_lite.support.errors import InputError, InvalidModelError
 from tf2jax_lite.support.limits import read_bytes
@@ -125,7 +124,7 @@ def load_frozen(
     described: Any = tuple(None if index is None else found[index] for index in asked.positions)
     graph = ir.Graph(main, functions.load_library(proto.library), tuple(captures))
     if get_config("convert_custom_gradient"):
-        graph = with_function_gradients(graph, proto.library)
+        graph = _with_function_gradients(graph, proto.library)
         report_missing(graph)
     return ImportedFunction(graph, interface, (specs, {}), described[0] if single else described)
 
@@ -348,3 +347,75 @@ def _has_results(node: Any, signatures: Any) -> bool:
         return any(arg.types(attrs, node.name) for arg in definition.outputs)
     except InvalidModelError:
         return True
+
+
+def _with_function_gradients(graph: ir.Graph, library: Any) -> ir.Graph:
+    """Add a ``_CustomGradient`` after calls of functions with registered gradients.
+
+    A ``SymbolicGradient`` of such a function calls its gradient.
+
+    Only legacy calls, by a node whose op is the function's name, use it, and only in a plain graph: inside a
+    ``tf.function``, TensorFlow takes the gradient of the function's body.
+
+    Args:
+      library: TensorFlow's FunctionDefLibrary, whose GradientDefs name functions and their gradients.
+    """
+    named = {g.function_name: g.gradient_func for g in library.gradient}
+    gradients = {f: g for f, g in named.items() if f in graph.functions and g in graph.functions}
+    if not gradients:
+        return graph
+    functions = dict(graph.functions)
+    for name, gradient in gradients.items():
+        wrapped = _upstream_first(graph.functions[name], graph.functions[gradient])
+        functions[wrapped.name] = wrapped
+    for name, function in graph.functions.items():
+        functions[name] = _with_gradients(function, gradients)
+    return dataclasses.replace(graph, main=_with_gradients(graph.main, gradients), functions=functions)
+
+
+def _wrapper(function: str) -> str:
+    return f"{function}/registered_gradient"
+
+
+def _upstream_first(function: ir.Function, gradient: ir.Function) -> ir.Function:
+    """Return a gradient function with the gradients of the results as first arguments."""
+    split = len(function.args)
+    args = (*gradient.args[split:], *gradient.args[:split])
+    call = build.node(
+        "StatefulPartitionedCall",
+        [arg.name for arg in gradient.args],
+        name="call",
+        f=ir.FunctionRef(gradient.name),
+        dtypes=[arg.dtype for arg in function.args],
+    )
+    outputs = tuple(ir.TensorRef("call", i) for i in range(split))
+    return ir.Function(_wrapper(function.name), args, (call,), outputs, tuple(f"grad_{i}" for i in range(split)))
+
+
+def _with_gradients(function: ir.Function, gradients: Mapping[str, str]) -> ir.Function:
+    nodes: list[ir.Node] = []
+    for node in function.nodes:
+        called = node.attrs.get("f")
+        if node.op == "SymbolicGradient" and isinstance(called, ir.FunctionRef) and called.name in gradients:
+            gradient = ir.FunctionRef(gradients[called.name])
+            nodes.append(dataclasses.replace(node, op="StatefulPartitionedCall", attrs={"f": gradient}))
+            continue
+        if not isinstance(called, ir.FunctionRef) or called.name not in gradients or not node.attrs.get("_by_name"):
+            nodes.append(node)
+            continue
+        original = dataclasses.replace(node, name=f"{node.name}/_original")
+        results = tuple(ir.TensorRef(original.name, i) for i in range(len(node.output_dtypes)))
+        count = len(node.inputs)
+        marked = build.node(
+            "_CustomGradient",
+            results,
+            node.inputs,
+            node.inputs,
+            gradient=ir.FunctionRef(_wrapper(called.name)),
+            positions=list(range(count)),
+            own=[-1] * count,
+            dtypes=node.output_dtypes,
+            like=node,
+        )
+        nodes += [original, marked]
+    return dataclasses.replace(function, nodes=topological_order(function.name, nodes))

@@ -191,12 +191,13 @@ class ShuffledClients(Iterator[tuple[ClientId, ClientDataset]]):
         if not isinstance(buffer_size, int | np.integer) or buffer_size < 1:
             raise DataError(f"buffer_size is an int >= 1, not {buffer_size!r}")
         self._data = federated_data
-        self._ids = self._passes(int(buffer_size), order_rng(seed))
+        self._ids = self._passes(federated_data, int(buffer_size), order_rng(seed))
 
-    def _passes(self, buffer_size: int, rng: Rng) -> Iterator[ClientId]:
+    @staticmethod  # a generator with a reference to its owner outlives it, with the lock of a file that it reads
+    def _passes(data: FederatedData, buffer_size: int, rng: Rng) -> Iterator[ClientId]:
         while True:
             client_id = none = object()
-            for client_id in buffered_shuffle(self._data.client_ids(), buffer_size, rng):
+            for client_id in buffered_shuffle(data.client_ids(), buffer_size, rng):
                 yield client_id
             if client_id is none:
                 return

@@ -1,0 +1,1 @@
+"""FedJAX's own tests, run on this library through its documented renamings."""
