@@ -1,4 +1,4 @@
-"""FedJAX's tests fail where docs/developer/porting-names.md says so, and nowhere else."""
+"""FedJAX's tests fail only where docs/developer/porting-names.md says so."""
 
 import os
 import re
