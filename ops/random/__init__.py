@@ -6,4 +6,4 @@ then the ops: `stateless` with explicit seeds, `generator` of tf.random.Generato
 Imports `ops.arrays` and `ops.common` only.
 """
 
-from . import generator, index_shuffle, sobol, stateful, stateless  # noqa: F401
+from . import generator, sobol, stateful, stateless  # noqa: F401

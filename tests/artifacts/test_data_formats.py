@@ -58,6 +58,7 @@ def write(kind, folder):
     return path
 
 
+@pytest.mark.full_cases("columns-csv", "columns-jsonl")
 @pytest.mark.parametrize(
     ("model", "kind"), [("matrix", "csv"), ("columns", "csv"), ("columns", "jsonl"), ("images", "images")]
 )

@@ -159,6 +159,7 @@ np.savez(out, *found)
 """
 
 
+@pytest.mark.default_cases("new head")
 @pytest.mark.parametrize("options", [["--classes", "5"], []], ids=["new head", "same head"])
 def test_trained_model_serves_in_a_process_of_tensorflow_alone(options, artifact, tmp_path):
     """A new head needs --stablehlo; the original's graph does for the same one."""

@@ -25,6 +25,7 @@ def test_completion_offers_commands():
     assert done.stdout.split() == ["inspect"]
 
 
+@pytest.mark.default_cases("verbose")
 @pytest.mark.parametrize("verbose", [[], ["--verbose"]], ids=["short", "verbose"])
 def test_verbose_shows_the_traceback_of_an_error(tmp_path, verbose):
     done = shell(*verbose, "run", str(tmp_path), "--input", str(tmp_path / "none.npz"), "--output", "y.npz")

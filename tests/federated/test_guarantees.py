@@ -100,6 +100,7 @@ def clients(far=()):
     return [[batch] for batch in batches]
 
 
+@pytest.mark.default_cases("factory0")
 @pytest.mark.parametrize("factory", [agg.CoordinateMedianFactory(), agg.KrumFactory(2), agg.TrimmedMeanFactory(0.3)])
 def test_statistics_pass_a_robust_aggregation(factory):
     """Two of seven clients move the mean by thousands, and the aggregate not."""

@@ -276,6 +276,7 @@ def test_a_mask_that_does_not_fit_is_refused():
         fed.evaluate_model(model, model.init(None), [{"x": IDS, "y": Y}])
 
 
+@pytest.mark.default_cases("keras")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_evaluation_leaves_masked_steps_out(library):
     K = LIBRARIES[library]

@@ -85,6 +85,13 @@ ENTRIES = {
 }
 
 
+@pytest.mark.default_cases(
+    "logits-federated averaging",
+    "zeros-central training",
+    "positive-federated evaluation",
+    "no sum of 1-a gradient",
+    "logits-scaffold",
+)
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize(
     ("activate", "kernel"),

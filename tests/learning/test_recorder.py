@@ -68,6 +68,7 @@ def test_a_training_goes_on_after_a_checkpoint(kind, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, states[1].weights, whole.weights)
 
 
+@pytest.mark.default_cases("client_id1")
 @pytest.mark.parametrize("client_id", [frozenset("a"), (b"a", frozenset()), float("nan"), np.datetime64("2020-01-01")])
 def test_ids_that_cannot_be_stored_are_refused_before_the_first_round(client_id, tmp_path):
     process, done = fed.build_scaffold(model(), 3, 0.1, client_batching=BATCHING), []
@@ -136,6 +137,7 @@ def test_nested_metrics_by_path():
     assert (scalars["matrix/1/0"], scalars["vector/1"], scalars["loss"]) == (2, 1, 0.5)
 
 
+@pytest.mark.default_cases("bytes")
 @pytest.mark.parametrize("kind", ["bytes", "ints"])
 def test_records_have_vectors_and_clients_metrics_wherever_they_go(kind, tmp_path):
     ids = [*IDS[kind], IDS[kind][0]]  # one is drawn twice

@@ -85,10 +85,6 @@ def styled(*parts: str | tuple[object, str]) -> Text:
     return Text.assemble(*((printable(text), style) for text, style in plain))
 
 
-SplitHost = Annotated[
-    bool,
-    typer.Option("--split-host", help="Leave strings, decoders and tables in front of the model in TensorFlow."),
-]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Tag = Annotated[list[str] | None, typer.Option("--tag", help="Tag of the MetaGraph; repeat for several.")]

@@ -96,6 +96,7 @@ def compared(converted, arrays, folder):
     return text
 
 
+@pytest.mark.default_cases("counted", "scanned")
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_loop_over_a_dimension_is_a_scan(function, tmp_path):
     converted = tf2jax.convert(tf.function(function, autograph=True), ROWS)

@@ -106,7 +106,7 @@ def client(label=None, scale=1.0):
 BATCHING = fed.ShuffleRepeatBatchHParams(batch_size=5, seed=1, fill_remainder=False)
 
 
-@pytest.mark.default_cases("label 3-scan", "label -1-vmap", "NaN-debug", "1e38-cpu_pool")
+@pytest.mark.default_cases("label 3-scan", "NaN-vmap", "1e38-cpu_pool")
 @pytest.mark.parametrize("execution", ["vmap", "scan", "loop", "debug", "cpu_pool"])
 @pytest.mark.parametrize(
     "bad",

@@ -94,7 +94,7 @@ def close(found, expected):
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5, err_msg=jax.tree_util.keystr(path))
 
 
-@pytest.mark.default_cases("fed_sgd-0", "kmeans-1")
+@pytest.mark.default_cases("kmeans-1")
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", COUNTING)
 def test_filled_batches_count_as_short_ones(name, seed):
@@ -109,6 +109,7 @@ def test_filled_batches_count_as_short_ones(name, seed):
         close(found, once)
 
 
+@pytest.mark.default_cases("batching0")
 @pytest.mark.parametrize("batching", [ShuffleRepeatBatchHParams(4), BatchHParams(3), ShuffleRepeatBatchHParams(50)])
 def test_fed_sgd_sends_the_gradient_of_the_mean_loss(batching):
     clients = clients_of(7)
@@ -252,7 +253,7 @@ def test_a_half_weighs_its_own_examples():
     np.testing.assert_allclose(weights, [2 * 1, 2 * 4, 2 * 11], rtol=1e-6)
 
 
-@pytest.mark.default_cases("fed_avg-scan-True", "fed_avg-vmap-False")
+@pytest.mark.default_cases("fed_avg-scan-True")
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("execution", ["vmap", "scan", "loop", "debug"])
 @pytest.mark.parametrize("name", ["fed_avg", "fed_prox"])

@@ -141,6 +141,7 @@ def test_lists_of_different_lengths_are_copied():
         np.testing.assert_array_equal(clients.get_client("a").raw_examples["n"], [2, 2])
 
 
+@pytest.mark.default_cases("auto-build_weighted_fed_avg", "debug-build_mime")
 @pytest.mark.parametrize("build", [fed.build_weighted_fed_avg, fed.build_mime])
 @pytest.mark.parametrize("execution", ["auto", "debug"])
 def test_rounds_see_the_same_examples(build, execution):

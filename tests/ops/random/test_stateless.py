@@ -120,7 +120,7 @@ WITHOUT_64_BITS = {
 }
 
 
-@pytest.mark.default_cases("seed1-a named algorithm", "seed1-int64, a wide range")
+@pytest.mark.default_cases("seed1-int64, a wide range")
 @pytest.mark.parametrize("name", WITHOUT_64_BITS)
 @pytest.mark.parametrize("seed", [[5, -9], [-1, 2**31 - 1]])
 def test_exact_without_64_bits(name, seed):

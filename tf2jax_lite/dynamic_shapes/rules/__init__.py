@@ -2,9 +2,9 @@
 
 Each rule is registered by `evaluator.rule`; importing this package registers all of them.
 
-Read in this order: elementwise, shapes, reductions and windows (on shapes), control_flow.
+Read in this order: shapes (and elementwise primitives), reductions and windows (on shapes), control_flow.
 
 It must not import `driver` or `tracker`.
 """
 
-from . import control_flow, elementwise, reductions, shapes  # noqa: F401
+from . import control_flow, reductions, shapes  # noqa: F401

@@ -5,7 +5,7 @@
 ``passes``). Values do not change; results of floating-point sums may differ by rounding.
 
 Read `tf2jax_lite.loops.body` first, then the optimizations in the order of the list. `tf2jax_lite.loops.batch_steps`
-and the analyses in `hoisting` (loop-invariant and live equations) are shared; thresholds are in
+and the analyses in `code_motion` (loop-invariant and live equations) are shared; thresholds are in
 `tf2jax_lite.xla_cpu.cost_model`.
 
 Does not import the IR, plans or the interpreter: any JAX program could use it.
@@ -23,10 +23,9 @@ from tf2jax_lite.support.entries import Entry, apply
 
 from . import (
     carry_to_xs,
+    code_motion,
     drop_unit_axes,
-    hoisting,
     materialize_slices,
-    sinking,
     weight_gradients,
 )
 
@@ -37,17 +36,17 @@ OPTIMIZATIONS = (
     Entry("carry_to_xs", carry_to_xs.run, "First: exposes elements of carried buffers as inputs to all others."),
     Entry(
         "sink_accumulators",
-        sinking.sink_accumulators,
+        code_motion.sink_accumulators,
         "Before hoist_matmuls: the factors of accumulated matmuls become results, which keeps them alive.",
     ),
     Entry(
         "hoist_matmuls",
-        hoisting.hoist_matmuls,
+        code_motion.hoist_matmuls,
         "After carry_to_xs, whose inputs it multiplies. Removes dead equations, so that later ones count uses right.",
     ),
     Entry(
         "sink_last_values",
-        sinking.sink_last_values,
+        code_motion.sink_last_values,
         "After hoist_matmuls: a carried value counts as unread only once dead equations are gone.",
     ),
     Entry(
@@ -57,7 +56,7 @@ OPTIMIZATIONS = (
     ),
     Entry(
         "hoist_factors",
-        hoisting.hoist_factors,
+        code_motion.hoist_factors,
         "Before weight_gradients: a slice of the weights is a loop-invariant factor only outside the loop.",
     ),
     Entry(

@@ -23,7 +23,7 @@ from tf2jax_lite.loops.counted import find_accesses, inline_reads, replace_buffe
 from tf2jax_lite.loops.induction import Access, index_values, induction_variables, is_static
 from tf2jax_lite.values.tensor_list import TensorList
 
-from .hoisting import invariant_variables, live_equations
+from .code_motion import invariant_variables, live_equations
 
 
 def run(body: Body) -> Body:
