@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -74,6 +76,35 @@ def test_finetune_reads(model, kind, classifiers, tmp_path):
     assert any(not np.array_equal(after[n], before[n]) for n in before)
     (training,) = json.loads((tmp_path / "out" / "metadata.json").read_text())["options"]["training"]
     assert training.get("class_names") == (["a", "b"] if kind == "images" else None)
+
+
+class Rows(list):
+    """The part of ``datasets.Dataset`` that is read."""
+
+    features = types.MappingProxyType(
+        {"x": types.SimpleNamespace(dtype="float32"), "kind": types.SimpleNamespace(names=["cat", "dog", "owl"])}
+    )
+
+    def with_format(self, kind):
+        assert kind == "numpy"
+        return self
+
+
+def test_finetune_reads_a_name_of_the_hub(classifiers, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = Rows({"x": rng.normal(size=2).astype(np.float32), "kind": i % 3} for i in range(30))
+    found = {"org/name": rows}
+    stub = types.SimpleNamespace(load_dataset=lambda name, *more, split: found[name])
+    monkeypatch.setitem(sys.modules, "datasets", stub)
+    words = ["finetune", classifiers / "matrix", "--data", "hf://datasets/org/name?split=train", "--label", "kind"]
+    words += ["--out", tmp_path / "out", "--epochs", 2, "--batch-size", 8]
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, (result.output, result.exception)
+    records = [json.loads(line) for line in (tmp_path / "out" / "history.jsonl").read_text().splitlines()]
+    first, last = (record for record in records if "loss" in record)
+    assert last["loss"] < first["loss"]
+    (training,) = json.loads((tmp_path / "out" / "metadata.json").read_text())["options"]["training"]
+    assert training["class_names"] == ["cat", "dog", "owl"]
 
 
 def test_evaluation_needs_the_same_classes(classifiers, tmp_path):
