@@ -8,7 +8,7 @@ from typing import Any
 
 from ..records import ROOT, Record
 from .performance import suites_of
-from .tables import median, ready, template, versions_and_days
+from .tables import median, prepared, template, versions_and_days
 
 IMAGES = ROOT / "docs" / "images"
 
@@ -22,8 +22,8 @@ PHASES = ("TensorFlow traces", "conversion", "JAX traces", "XLA compiles")
 def facts(suites: dict[str, list[Record]]) -> dict[str, Any]:
     """Return the values that the page shows."""
     run, train = suites["run"], suites["train"]
-    prepared = [(value, r["model"]) for r in run if (value := ready(r, "native")) is not None]
-    worst, worst_model = max(prepared)
+    compiled = [(value, r["model"]) for value, r in prepared(suites, "native")]
+    worst, worst_model = max(compiled)
     known = [r for suite in SUITES for r in suites[suite] if r.get("versions")]
     versions, days = versions_and_days(known)
     return {
@@ -32,7 +32,7 @@ def facts(suites: dict[str, list[Record]]) -> dict[str, Any]:
         "batches": " and ".join(map(str, sorted({r["batch"] for r in run}))),
         "train": median(r["ratios"]["native"] for r in train),
         "trained": len(train),
-        "compile": median(value for value, _ in prepared),
+        "compile": median(value for value, _ in compiled),
         "worst_compile": worst,
         "worst_compiled": worst_model,
         "versions": versions,

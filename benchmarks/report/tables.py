@@ -58,6 +58,14 @@ def ready(result: Record, other: str) -> float | None:
     return ours["cpu"] / theirs["cpu"] if "cpu" in theirs and "cpu" in ours else None
 
 
+def prepared(suites: dict[str, list[Record]], other: str) -> list[tuple[float, Record]]:
+    """Return `ready` of each case: of the suite compile, else of run."""
+    for suite in ("compile", "run"):  # the first repeats, and is a median
+        if found := [(value, r) for r in suites.get(suite, []) if (value := ready(r, other)) is not None]:
+            return found
+    return []
+
+
 def different(result: Record, who: str) -> int:
     """Return the number of a contestant's different kernels; 0 if unknown."""
     return round(result.get(who, {}).get("different", 0))  # a median

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..records import Record
-from .tables import different, groups, median, ratio, ready, table, template
+from .tables import different, groups, median, prepared, ratio, ready, table, template
 
 _Suites = Mapping[str, list[Record]]
 
@@ -80,8 +80,7 @@ def _timed(
 
 def _prepared(other: str, *kinds: str) -> Callable[[_Suites], list[float]]:
     def found(suites: _Suites) -> list[float]:
-        chosen = [r for r in suites.get("run", []) if not kinds or not set(kinds).isdisjoint(groups(r))]
-        return [value for r in chosen if (value := ready(r, other)) is not None]
+        return [v for v, r in prepared(suites, other) if not kinds or not set(kinds).isdisjoint(groups(r))]
 
     return found
 
@@ -129,13 +128,13 @@ def _operation(what: str, name: str) -> Callable[[_Suites], list[float]]:
 
 _LARGE = 50 << 20
 TARGETS = (
-    _Target("trace and compile, to native, median", 0.9, _prepared("native"), median),
+    _Target("trace and compile, to native, median", 1.0, _prepared("native"), median),
     _Target("the same of convolution networks, median", 1.1, _prepared("native", "convolution"), median, 7),
     _Target("the same, worst", 2.0, _prepared("native"), max),
     _Target("trace and compile, to tf2jax, median", 0.7, _prepared("peer"), median),
-    _timed("run", "tensorflow", "run, to tf.function, median", 0.9, median),
+    _timed("run", "tensorflow", "run, to tf.function, median", 0.95, median),
     _timed("run", "tensorflow", "run, to tf.function, worst", 1.05, max),
-    _timed("run", "native", "run, to native, median", 0.65, median),
+    _timed("run", "native", "run, to native, median", 0.72, median),
     _timed("run", "native", "run, to native, worst", 1.0, max),
     _timed("run", "native", "run, mobile convolution networks, to native, worst", 0.4, max, "mobile", models=3),
     _timed("run", "tf2jax", "run, to tf2jax, median", 0.6, median),
@@ -225,7 +224,7 @@ def section(suites: _Suites, before: _Suites | None = None) -> str:
         "targets",
         beside=_beside(suites, before or {}),
         started=_started(suites, before or {}),
-        groups=_groups(run),
+        groups=_groups(suites),
         products=_bound(run),
         compiling=_compiling(suites.get("compile", [])),
         without_rules=_without_rules(run, suites.get("stages", [])),
@@ -261,9 +260,9 @@ def _without_rules(run: Sequence[Record], stages: Sequence[Record]) -> str:
     )
 
 
-def _groups(run: Sequence[Record]) -> str:
+def _groups(suites: _Suites) -> str:
     """Tabulate medians of ratios by kind of model."""
-    rows = []
+    rows, run = [], suites.get("run", [])
     for kind, group in (
         ("convolution networks", "convolution"),
         ("transformers", "attention"),
@@ -271,9 +270,9 @@ def _groups(run: Sequence[Record]) -> str:
     ):
         chosen = [r for r in run if group in groups(r)]
         calls = [[r["ratios"][o] for r in chosen if o in r["ratios"]] for o in ("tensorflow", "native", "tf2jax")]
-        prepared = [[x for r in chosen if (x := ready(r, o)) is not None] for o in ("native", "peer")]
+        compiled = [[x for x, r in prepared(suites, o) if group in groups(r)] for o in ("native", "peer")]
         if chosen:
-            rows.append((kind, len(chosen), *(ratio(median(x)) if x else "" for x in (*calls, *prepared))))
+            rows.append((kind, len(chosen), *(ratio(median(x)) if x else "" for x in (*calls, *compiled))))
     header = ("", "of", "run, to tensorflow", "to native", "to tf2jax", "trace and compile, to native", "to tf2jax")
     return table(header, rows)
 

