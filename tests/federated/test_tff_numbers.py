@@ -72,8 +72,8 @@ def concatenated():
 def without_clients():
     process = agg.MeanFactory().create(SCALAR)
     given = ClientUpdates(jnp.float32([1, 2, 3]), jnp.zeros(3), jnp.ones(3, bool), jnp.arange(3))
-    nobody = given._replace(mask=jnp.zeros(3, bool))
-    return [float(process.next(process.initialize(), g, jax.random.key(0)).result) for g in (given, nobody)]
+    empty = given._replace(mask=jnp.zeros(3, bool))
+    return [float(process.next(process.initialize(), g, jax.random.key(0)).result) for g in (given, empty)]
 
 
 def quantile(**options):
@@ -103,7 +103,7 @@ def several_models():
 
 
 DP = agg.DifferentiallyPrivateFactory
-GROWN = 3 * math.exp(-0.5 * (1 / 3 - 0.5))  # the norm after a round in which one client of three is below it
+LARGER_NORM = 3 * math.exp(-0.5 * (1 / 3 - 0.5))  # the norm after a round in which one client of three is below it
 
 ROWS = {
     "optimizers": (
@@ -122,7 +122,7 @@ ROWS = {
     "random_seed of k-means": (kmeans_keys, [True, False, True]),
     "stateful norms": (
         lambda: rounds(agg.ClippingFactory(agg.QuantileEstimation(3.0, 0.5, 0.5)), [1, 9, 9], 2),
-        [7 / 3, (1 + 2 * GROWN) / 3],
+        [7 / 3, (1 + 2 * LARGER_NORM) / 3],
     ),
     "concat_factory": (concatenated, [0, 5, 0, -6, 0]),
     "no_nan_division": (without_clients, [0, 0]),
