@@ -225,7 +225,7 @@ def _stablehlo(folder: Path, metadata: Mapping[str, Any], out: Path) -> None:
 
     Functions that draw random numbers are left out.
     """
-    from tf2jax_lite.frontend.runtime.write_back import CalledModule, save_modules
+    from tf2jax_lite.frontend.runtime.stablehlo_model import CalledModule, save_modules
 
     check_hashes(folder, metadata)
     modules = {}

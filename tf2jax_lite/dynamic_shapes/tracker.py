@@ -56,7 +56,7 @@ class DynamicShapes:
       unbounded: the variables without an upper bound; while there are any, the jaxpr cannot be evaluated.
       expected_bounds: the upper bound of such a variable's dimension that holds for valid inputs, by variable name.
       branch_sizes: for a dimension that a branch returned: the index of the branch, and the size in each
-        (lowering/merging/rank_variants.py).
+        (lowering/merging/branch_variants.py).
 
     Args:
       equalities: the assumptions of earlier traces of the program.

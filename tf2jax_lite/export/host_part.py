@@ -1,7 +1,7 @@
 """The part of a split model that stays in TensorFlow, in the artifact of its core.
 
-A signature's entry ``host`` names the file with its graph, the graph's arguments, and the core's inputs that it computes.
-Only reading and running it need TensorFlow.
+A signature's entry ``host`` names the file with its graph, the graph's arguments, and the core's inputs that it
+computes. Only reading and running it need TensorFlow.
 """
 
 from __future__ import annotations

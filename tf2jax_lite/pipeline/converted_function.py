@@ -20,7 +20,7 @@ from tf2jax_lite.calling.params import Stacks, VariableName, stacked, unstacked
 from tf2jax_lite.lowering import Program, Trace
 from tf2jax_lite.lowering.interpreter.assigned_variables import Wanted
 from tf2jax_lite.lowering.interpreter.int64_narrowing import warn_if_narrowed
-from tf2jax_lite.lowering.merging.rank_variants import RankVariants
+from tf2jax_lite.lowering.merging.branch_variants import RankVariants
 from tf2jax_lite.support.config import Config, with_active_checks
 from tf2jax_lite.support.errors import DtypeMismatchError, InputError, MissingParamError
 from tf2jax_lite.support.html_page import code, escaped, fragment, table

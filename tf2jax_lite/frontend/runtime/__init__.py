@@ -6,7 +6,8 @@ Entries, one per module, in reading order:
 - `xla_compiler.BridgeCompiler`: single nodes compiled by TensorFlow's XLA bridge.
 - `string_evaluator.StringEvaluator`: string ops with static inputs, evaluated at conversion.
 - `gpu_memory.hide_gpu_from_tensorflow`: GPUs for JAX alone.
-- `write_back`: values written to variables and checkpoints of the TensorFlow model; SavedModels of StableHLO modules.
+- `write_back`: values written to variables and checkpoints of the TensorFlow model.
+- `stablehlo_model`: SavedModels whose signatures call StableHLO modules.
 
 Must not import `passes` or `lowering`; `ir.providers` has the interfaces that the lowering knows.
 """

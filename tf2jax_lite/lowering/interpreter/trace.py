@@ -23,7 +23,7 @@ from tf2jax_lite.jaxprs.materialize import materialize_if_traced
 from tf2jax_lite.jaxprs.shard_map import in_mesh
 from tf2jax_lite.lowering.interpreter.operands import check_indices
 from tf2jax_lite.lowering.merging.branch_merge import merge_branches
-from tf2jax_lite.lowering.merging.rank_variants import RankVariants, expand_variants
+from tf2jax_lite.lowering.merging.branch_variants import RankVariants, expand_variants
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.ops.traits import Pattern

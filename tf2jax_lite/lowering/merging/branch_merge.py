@@ -23,7 +23,7 @@ from tf2jax_lite.values import static as values
 from tf2jax_lite.values.int64 import WordArray
 from tf2jax_lite.values.tensor_list import TensorList
 
-from .rank_variants import RankLayout, RankVariants, SizeVariants, SizeVariantsError
+from .branch_variants import RankLayout, RankVariants, SizeVariants, SizeVariantsError
 
 _MAX_STATIC_NUMBERS = 1 << 16  # of a stack that stays static: it is searched for each index
 

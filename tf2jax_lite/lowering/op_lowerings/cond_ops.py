@@ -16,7 +16,7 @@ from tf2jax_lite.lowering.interpreter.constant_folding import run_partially
 from tf2jax_lite.lowering.interpreter.diagnostics import located
 from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.lowering.merging.branch_merge import IMPOSSIBLE, UNDEFINED, merge_branches, same_static
-from tf2jax_lite.lowering.merging.rank_variants import in_branch
+from tf2jax_lite.lowering.merging.branch_variants import in_branch
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import static
