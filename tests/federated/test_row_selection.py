@@ -268,3 +268,43 @@ def test_data_that_select_no_rows_raise(name):
     process = build(selected(2, missing=None))
     with pytest.raises(DataError, match=f"client 0 of the round: .*{text}"):
         process.next(process.initialize(), [fed.ClientDataset({**examples, "y": CLIENTS[0]["y"][:1]})])
+
+
+def keras_embedding(mask_zero):
+    keras = pytest.importorskip("tensorflow").keras
+    keras.utils.set_random_seed(0)
+    layers = [
+        keras.layers.Input((5,), dtype="int32"),
+        keras.layers.Embedding(50, 4, mask_zero=mask_zero),
+        keras.layers.GlobalAveragePooling1D(),
+        keras.layers.Dense(1),
+    ]
+    return fed.create_model_from_tf(keras.Sequential(layers), "mse")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mask_zero", [False, True])
+def test_embeddings_of_keras(mask_zero):
+    model = keras_embedding(mask_zero)
+    rng = np.random.default_rng(0)
+    data = []
+    for start in (1, 20, 40):
+        x = rng.integers(start, start + 9, (6, 5)).astype(np.int32)
+        x[:, 4] = 0
+        data.append(fed.ClientDataset({"x": x, "y": rng.normal(size=(6, 1)).astype(np.float32)}))
+    whole, _ = trained(build(model), data)
+
+    def is_table(name):
+        return "embedding" in name
+
+    if mask_zero:
+        process = build(fed.select_rows(model, is_table, "x", 12))
+        with pytest.raises(InputError, match="compares the numbers of rows"):
+            process.next(process.initialize(), data)
+    rows = fed.select_rows(model, is_table, "x", 12, fixed=int(mask_zero))
+    part, metrics = trained(build(rows), data)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), part, whole)
+    counts = [len(np.unique(d.raw_examples["x"])) for d in data]
+    np.testing.assert_allclose(
+        metrics["client_work"]["train"]["downloaded_bytes"], 16 * np.mean(counts) + 20, rtol=1e-6
+    )

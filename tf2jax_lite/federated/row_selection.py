@@ -8,6 +8,7 @@ Communication- and Memory-Efficient Federated Learning"; TFF's tutorial on feder
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.metrics import MeanStat
 from tf2jax_lite.learning.model import Model, changing_leaves, check_model
 from tf2jax_lite.learning.process import ModelWeights, PyTree
+from tf2jax_lite.support.config import override_config
 from tf2jax_lite.support.errors import DataError, InputError
 
 Examples = Mapping[str, np.ndarray]
@@ -241,7 +243,23 @@ def select_rows(
         features = (keys,) if isinstance(keys, str) else tuple(keys)  # type: ignore[arg-type]
         select = _ByIds(features, num_rows, max_keys, fixed, missing)
     selection = RowSelection(frozenset(chosen), num_rows, max_keys, select)
-    return dataclasses.replace(model, rows=Rows((*earlier, selection), _shapes(model.shapes)))
+    return dataclasses.replace(
+        model,
+        apply_for_train=_of_any_shape(model.apply_for_train),
+        apply_for_eval=_of_any_shape(model.apply_for_eval),
+        rows=Rows((*earlier, selection), _shapes(model.shapes)),
+    )
+
+
+def _of_any_shape(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that takes other shapes, if it is a converted one."""
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        with override_config("strict_shape_check", False):
+            return function(*args)
+
+    return call
 
 
 def _padded(keys: np.ndarray, num_rows: int, max_keys: int) -> np.ndarray:
