@@ -29,7 +29,8 @@ from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringEr
 
 from .literals import has_short_source
 
-_NAMED = {"philox_key": [((2,), "int32")], "philox_uniform": [((2,), "uint32"), ((4,), "uint32")]}
+_STREAM = [((2,), "uint32"), ((4,), "uint32")]
+_NAMED = {"philox_key": [((2,), "int32")], "philox_uniform": _STREAM, "philox_normal": _STREAM}
 """Inner functions that stay one equation, by name, with the arguments that they have a function in source for."""
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_lin", "xla_call"}
 _SMALL = 16  # constants of up to this many elements are written into the source
