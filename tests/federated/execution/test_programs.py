@@ -15,6 +15,8 @@ OPTIONS = {"client_batching": BATCHING}
 PROCESSES = {
     "fed_avg": lambda: fed.build_weighted_fed_avg(MODEL, SGD, **OPTIONS),
     "scaffold": lambda: fed.build_scaffold(MODEL, 30, 0.1, **OPTIONS),
+    "per_fed_avg": lambda: fed.build_per_fed_avg(MODEL, 0.1, SGD, **OPTIONS),
+    "fed_buff": lambda: fed.build_fed_buff(MODEL, SGD, buffer_size=3, concurrency=10, **OPTIONS),
     "mime": lambda: fed.build_mime(MODEL, SGD, **OPTIONS),
     "hyp_cluster": lambda: fed.build_hyp_cluster(MODEL, 2, SGD, **OPTIONS),
     **{
