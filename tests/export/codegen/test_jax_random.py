@@ -66,8 +66,10 @@ def test_other_draws_than_dropout_are_one_call(random, tmp_path):
     functions = convert_keras_model(keras.Model(inputs, keras.layers.GaussianNoise(0.5)(hidden)))
     tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"], random=random)
     text = (tmp_path / "out" / "model.py").read_text()
-    names = ["jax.random.uniform(", "jax.random.normal("] if random == "jax" else ["_philox_uniform(", "_philox_normal("]
-    assert all(name in text for name in names) and ("philox" in text) == (random == "tensorflow")
+    prefix = "jax.random." if random == "jax" else "_philox_"
+    assert all(f"{prefix}{name}(" in text for name in ("uniform", "normal")) and ("philox" in text) == (
+        random == "tensorflow"
+    )
     x = np.ones((801, 5, 3), np.float32)  # an odd count
     loaded, held = tf2jax.load(tmp_path / "out", "train", backend="source")
     if random == "tensorflow":
