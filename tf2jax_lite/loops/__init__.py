@@ -1,6 +1,6 @@
 """Counted loops as scans, reverse-mode while loops, loops in ``shard_map``.
 
-`counted.scan_counted` runs a while loop that counts as ``lax.scan``. `induction` finds its counters, `counted` the
+`counted.scan_counted` runs a while loop that counts as ``lax.scan``, `counted.counted_scan` an equation. `induction` finds its counters, `counted` the
 consecutive reads and writes of buffers; `body` is the loop as equations, `batch_steps` evaluates these for all
 iterations.
 

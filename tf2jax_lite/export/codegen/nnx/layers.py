@@ -426,7 +426,7 @@ def _conv(program: LayerProgram, call: _Call) -> _Layer | None:
     if call.function == "_conv1d" and not _text(words.get("padding", '"')).startswith('"'):
         return None  # of images
     if call.function == "_depthwise_conv":
-        words["feature_group_count"] = _number(inputs, "features")
+        words["feature_group_count"] = _number(inputs, "groups")
         outputs *= inputs
     else:
         groups = _text(words.get("feature_group_count", "1"))
