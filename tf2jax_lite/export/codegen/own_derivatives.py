@@ -44,7 +44,7 @@ def differentiable_results(jaxpr: Jaxpr, eqn: Any) -> list[Any] | None:
 
 
 def _agree(jaxpr: Jaxpr, eqn: Any, makers: Sequence[Any]) -> bool:
-    """Return whether gradients through an equation, and through the values that it stops, agree."""
+    """Return whether gradients with and without a custom gradient agree."""
     eqns = _needed(jaxpr, eqn)
     defined = {v for e in eqns for v in e.outvars}
     roots = list(dict.fromkeys(v for e in eqns for v in e.invars if isinstance(v, Var) and v not in defined))
