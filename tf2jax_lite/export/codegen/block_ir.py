@@ -28,6 +28,7 @@ from tf2jax_lite.loops.while_loop import LOOP_START, WITH_RESIDUALS
 from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringError, OpError
 
 from .literals import has_short_source
+from .own_derivatives import differentiable_results
 
 _STREAM = [((2,), "uint32"), ((4,), "uint32")]
 _NAMED = {"philox_key": [((2,), "int32")], "philox_uniform": _STREAM, "philox_normal": _STREAM}
@@ -193,6 +194,10 @@ class _Reader:
             if name == NODE and not self._with_rules:
                 first = eqn.params["args"]
                 env.update(zip(eqn.outvars, inputs[first : first + eqn.params["results"]], strict=True))
+                continue
+            own = differentiable_results(jaxpr, eqn) if name == NODE and eqn.params["derived"] else None
+            if own is not None:
+                env.update(zip(eqn.outvars, map(read, own), strict=True))
                 continue
             if name in (LOOP_START, WITH_RESIDUALS):  # identities with derivatives, which need JAX's primitives alone
                 env.update(zip(eqn.outvars, inputs, strict=False))

@@ -22,7 +22,9 @@ from tf2jax_lite.export.codegen.structure.items import Program
 from tf2jax_lite.export.codegen.templates import CLOSE, LOAD, OPEN, Def, Hole, Part, Printed, Read, Ref, Stmt, parts_of
 
 _ONES = ("gamma", "scale", "moving_variance", "variance", "var")
-"""Last components of names of vectors that are 1 in a new layer."""
+"""Last components of names of variables that are 1 in a new layer."""
+_ZEROS = ("bias", "beta")
+"""The same of variables of any rank that are 0."""
 
 
 @dataclasses.dataclass
@@ -130,7 +132,7 @@ class LayerProgram(Program):
         if read.path in self.constants:
             name = Hole(literals.value("/".join(read.path)), "constant")
             value: list[Part] = ["_constant(", name, ", ", shape, f", {literals.dtype(aval.dtype)})"]
-        elif jnp.issubdtype(aval.dtype, jnp.inexact) and len(aval.shape) > 1 and kind == "Param":
+        elif kind == "Param" and len(aval.shape) > 1 and read.path[-1] not in _ZEROS:
             value = ["nnx.initializers.lecun_normal()(rngs.params(), ", shape, f"{dtype})"]
         else:
             value = [f"jnp.{'ones' if read.path[-1] in _ONES else 'zeros'}(", shape, f"{dtype})"]
@@ -426,7 +428,7 @@ def _conv(program: LayerProgram, call: _Call) -> _Layer | None:
     if call.function == "_conv1d" and not _text(words.get("padding", '"')).startswith('"'):
         return None  # of images
     if call.function == "_depthwise_conv":
-        words["feature_group_count"] = _number(inputs, "features")
+        words["feature_group_count"] = _number(inputs, "groups")
         outputs *= inputs
     else:
         groups = _text(words.get("feature_group_count", "1"))
