@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim, min_dim, scan_counts
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim, min_dim
 
 from .block_ir import Block, Equation, Literal, Value
 
@@ -50,7 +50,7 @@ def scan_counted_loops(block: Block, known: Mapping[int, Any] | None = None) -> 
     steps: list[Equation] = []
     for step in block.steps:
         _define(step, sizes)
-        for inner, pairs in _closures(step):
+        for inner, pairs in step.closures():
             given = {id(arg): size for arg, item in pairs if (size := _size(item, sizes)) is not None}
             scan_counted_loops(inner, given)
         made = [step]
@@ -69,20 +69,6 @@ def has_uncounted_loop(block: Block) -> bool:
         "key" not in step.params and (step.name == "while" or any(map(has_uncounted_loop, step.blocks.values())))
         for step in block.steps
     )
-
-
-def _closures(step: Equation) -> Iterator[tuple[Block, list[tuple[Value, Item]]]]:
-    """Yield inner functions, with the arguments that are outer values."""
-    for role, block in step.blocks.items():
-        given: Sequence[Item] = ()
-        if step.name == "while":
-            first = 0 if role == "cond" else step.params["cond_nconsts"]
-            given = step.inputs[first : first + step.params[f"{role}_nconsts"]]
-        elif step.name == "scan":
-            given = step.inputs[: scan_counts(step.params)[0]]
-        elif step.name == "cond":
-            given = step.inputs[1:]
-        yield block, list(zip(block.args, given, strict=False))
 
 
 def _size(item: Item, sizes: Mapping[int, Any]) -> Any:

@@ -40,6 +40,8 @@ class LayerProgram(Program):
       kinds: of the functions that are layers, by key.
     """
 
+    indexed = False  # attributes of modules are named for their params
+
     def __init__(self, marks: Any) -> None:
         super().__init__(marks)
         self.kinds: dict[int, str] = {}

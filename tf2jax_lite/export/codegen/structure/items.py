@@ -285,6 +285,7 @@ class Program:
     """The functions of a module, callees before callers.
 
     Attributes:
+      indexed: whether functions may take all params and an index, where layers have numbers in their names.
       marks: hints and abstract values.
       functions: by key.
       params: abstract values of params by path.
@@ -292,6 +293,8 @@ class Program:
       scan_layers: whether loops over layers of one shape are `jax.lax.scan`.
       stacks: paths of params that such loops stack, inner loops first, each with these loops.
     """
+
+    indexed = True
 
     def __init__(self, marks: Marks) -> None:
         self.marks = marks
