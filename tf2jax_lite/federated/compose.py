@@ -23,6 +23,7 @@ from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.execution import CohortResult, CohortRunner, Execution
 from tf2jax_lite.federated.execution.backends import Context
 from tf2jax_lite.federated.execution.cohort import Batching, Check, Cohort, Entry, as_entries, cohort_of
+from tf2jax_lite.federated.row_selection import check_rows, check_selection
 from tf2jax_lite.learning.checks import check_key
 from tf2jax_lite.learning.metrics import Stat
 from tf2jax_lite.learning.model import (
@@ -153,11 +154,13 @@ def build_add_finalizer() -> Finalizer:
 
 FIRST_PASS = "the results of the first pass"
 _STATISTICS = "the model's statistics (of batch normalization)"
+_KEYS = "the numbers of the rows that clients select"
 _REMEDIES = {
     FIRST_PASS: "Give that pass an aggregator with the same guarantees (full_gradient_aggregator of Mime), or take "
     "another algorithm.",
     _STATISTICS: "Take a model without them, keep them at the clients (with_local_weights), or train an artifact's "
     "evaluation mode (train_signature='serving_default').",
+    _KEYS: "Train the model without select_rows.",
 }
 
 
@@ -408,7 +411,9 @@ def first_predictions(model: Model, weights: ModelWeights, batching: Batching | 
     size = getattr(batching, "batch_size", None)
 
     def check(examples: Mapping[str, Any], who: str) -> None:
-        check_predictions(model, weights, {name: value[:size] for name, value in examples.items()})
+        first = {name: value[:size] for name, value in examples.items()}
+        check_predictions(model, weights, first)
+        check_rows(model, weights, first, who)
 
     return check
 
@@ -586,7 +591,8 @@ class _Rounds:
         form = blocks.model.shapes.trainable if blocks.update_form is None else blocks.update_form
         self._route = update_route(blocks.who, blocks.aggregator, form, blocks.model)
         self.aggregation = self._route.aggregation
-        work = with_diagnostics(blocks.client_work) if blocks.client_diagnostics else blocks.client_work
+        work = blocks.client_work if blocks.model.rows is None else self._on_rows()
+        work = with_diagnostics(work) if blocks.client_diagnostics else work
         self._runner = blocks.cohorts.runner(self._route.packed(work), self.aggregation)
         self._surveyor = None
         if blocks.survey is not None:
@@ -594,6 +600,19 @@ class _Rounds:
             self._surveyor = blocks.cohorts.runner(blocks.survey.client_work, blocks.survey.aggregator)
         self._begin, self._end = jax.jit(self._begin_round), jax.jit(self._end_round)
         self._survey_message = jax.jit(self._message_of_survey)
+
+    def _on_rows(self) -> ClientWork:
+        """Return the client work on the rows that a client selects."""
+        blocks = self._blocks
+        check_selection(blocks.who, blocks.model)
+        # A client's rows are all that it changes only if nothing but its own examples moves its weights.
+        if any(part is not None for part in (blocks.client_states, blocks.survey, blocks.message)):
+            raise InputError(
+                f"{blocks.who}: select_rows is for algorithms whose clients get weights alone, such as "
+                "build_weighted_fed_avg; not for a state of each client, a first pass, or other messages."
+            )
+        check_guarantees(blocks.who, self.aggregation, {_KEYS: frozenset({"differential privacy", "robustness"})})
+        return blocks.model.rows.work(blocks.client_work)
 
     def initialize(self, key: Any = None, *, params: Any = None) -> LearningState:
         blocks, key = self._blocks, jax.random.key(0) if key is None else key

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.calling.params import param_path
@@ -23,7 +20,6 @@ from tf2jax_lite.support.errors import ExportError
 from . import free_names, idioms, literals, rules_solvers  # noqa: F401
 from .block_ir import Constant, Equation
 from .constants import name_constants, pass_constants
-from .counted_loops import has_uncounted_loop, scan_counted_loops
 from .derivative_rules import stop_gradients_of_loops, write_rules
 from .entries import Entry, is_read, leaves_of, nested_text, structure_text
 from .formatter import define, docstring, statement, tidy
@@ -43,6 +39,7 @@ from .norms import (
     write_without_training,
 )
 from .roles import name_roles, role_of_layer
+from .scans import has_uncounted_loop, simplify_scans
 from .structure.calls import FUNCTIONS, Calls
 from .structure.items import Body, Function, Program
 from .structure.plans import KIND_DOCS, Plan, block_role, common_role, kind, leaves, parts, plan, role
@@ -106,7 +103,7 @@ def write_module(
     given: dict[Any, tuple[str, ...]] = {}
     try:
         for entry in entries:
-            scan_counted_loops(entry.block)
+            simplify_scans(entry.block)
         rules = idioms.rules_of()
         for entry in entries:
             rewrite_all(entry.block, rules)
@@ -114,13 +111,14 @@ def write_module(
         for entry in entries:
             if random == "jax":
                 draw_from_key(entry)
-            if writer is None and not scan_layers:  # a scan has stacked copies of params, which are not updated
+            if not scan_layers:  # a scan has stacked copies of params, which are not updated
                 write_batch_norms(entry, names, rules)
         if writer is None:
             for entry in entries:
                 pass_layers(entry.block, dict(zip(map(id, entry.block.args), entry.variables, strict=False)), names)
             write_layer_norms({entry.name: (entry.block, entry.variables) for entry in entries}, names)
-            entries = merge_modes(entries, rules)
+        entries = merge_modes(entries, rules)
+        if writer is None:
             write_dense_layers(entries, names)
         trains = any(has_updates(entry.block) for entry in entries)
         for entry in entries:
@@ -249,6 +247,7 @@ class ModuleWriter:
             for name, line in (
                 ("functools", "import functools"),
                 ("math", "import math"),
+                ("pathlib", "import pathlib"),
                 ("jax", "import jax"),
                 ("jnp", "import jax.numpy as jnp"),
                 ("np", "import numpy as np"),
@@ -261,7 +260,7 @@ class ModuleWriter:
         names = f"__all__ = [{', '.join(literals.value(n) for n in public)}]"
         if len(names) > 88:
             names = "\n".join(["__all__ = [", *(f"    {literals.value(n)}," for n in public), "]"])
-        standard = [line for line in imports if line in ("import functools", "import math")]
+        standard = [line for line in imports if line in ("import functools", "import math", "import pathlib")]
         others = [line for line in imports if line not in standard]
         blank = [""] if standard else []
         return "\n".join([*head, "", *standard, *blank, *others, "", names, "", "", body]), self.constants
@@ -319,12 +318,9 @@ class ModuleWriter:
 
     def constant(self, value: Constant) -> str:
         """Name a large constant; equal ones have one name."""
-        content = np.asarray(value.array) if not jnp.issubdtype(value.array.dtype, jax.dtypes.extended) else None
-        if content is not None and id(value) not in self._names:
-            key = content.dtype.name, content.shape, hashlib.sha256(content.tobytes()).digest()
-            same = self._equal.setdefault(key, value)
-            if same is not value:
-                self._names[id(value)] = self._names[id(same)]
+        same = self._equal.setdefault(value.content, value)
+        if same is not value and id(value) not in self._names:
+            self._names[id(value)] = self._names[id(same)]
         if id(value) not in self._names:
             base = f"constants/{value.hint or 'array'}"
             name, count = base, 0
