@@ -79,3 +79,33 @@ def test_other_draws_than_dropout_are_one_call(random, tmp_path):
     found = np.asarray(loaded(held, x, rng=jax.random.key(0))[0])
     mean = found.mean(1)  # of five steps: noise of deviation 0.22 around 0 or 1 / 0.7
     assert abs(np.mean(mean < 0.7) - RATE) < 0.05 and abs(np.std(found - mean[:, None]) - 0.5 * 0.8**0.5) < 0.02
+
+
+class Counting(keras.layers.Layer):
+    """Counts its calls in int32, as a seed is."""
+
+    def build(self, shape):
+        self.count = self.add_weight(shape=(2,), dtype="int32", initializer="zeros", trainable=False, name="count")
+
+    def call(self, x):
+        self.count.assign(self.count + np.array([0, 1], np.int32))
+        return x
+
+
+def test_other_counters_are_updated(tmp_path):
+    inputs = keras.Input((5,), name="x")
+    functions = convert_keras_model(keras.Model(inputs, Counting()(keras.layers.Dropout(RATE)(inputs))))
+    tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"])
+    for name, keys in (("train", {"rng": jax.random.key(0)}), ("serving_default", {})):
+        fn, params = tf2jax.load(tmp_path / "out", name, backend="source")
+        (count,) = (value for path, value in fn(params, X[:, :5], **keys)[1].items() if path.endswith("count"))
+        np.testing.assert_array_equal(count, [0, 1])
+
+
+def test_inference_does_not_update_a_seed_that_training_does_not_draw_from(tmp_path):
+    """Keras's LSTM with dropout updates it in both modes."""
+    inputs = keras.Input((4, 3))
+    functions = convert_keras_model(keras.Model(inputs, keras.layers.LSTM(2, dropout=RATE)(inputs)))
+    tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"])
+    text = (tmp_path / "out" / "model.py").read_text()
+    assert "_dropout(" in text and "seed" not in text

@@ -6,6 +6,9 @@ draws other numbers for each layer, and the caller passes another key for each c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import jax
 import numpy as np
 
@@ -17,34 +20,69 @@ _DRAWS = {"philox_dropout": DROPOUT, "philox_uniform": "jax_uniform", "philox_no
 _ON_SEEDS = ("mod", "add", "reshape", "convert_element_type", "copy", "philox_key", "squeeze", "expand_dims")
 
 
-def draw_from_key(entry: Entry) -> None:
+def draw_from_key(entries: Sequence[Entry]) -> None:
     """Draw by `jax.random` instead of by seeds, which are no longer updated.
 
     Draws in loops, and those of seeds that the caller passes, stay TensorFlow's.
 
     Args:
-      entry: a function after its idioms are written; changed in place.
+      entries: functions after their idioms are written; changed in place. Keras updates a seed in inference mode, too.
     """
-    block, count = entry.block, len(entry.variables)
-    updated = {id(arg) for name, arg in zip(entry.variables, block.args, strict=False) if name in entry.updates}
-    seeds = {id(a): {id(a)} for a in block.args[:count] if id(a) in updated and a.aval.dtype == np.int32}
-    draws: list[int] = []
+    found = [_find_draws(entry) for entry in entries]
+    seeds = set[str]().union(*(f.drawn for f in found)).difference(*(f.held for f in found))
+    for entry, draws in zip(entries, found, strict=True):
+        if draws.places:
+            _draw(entry, draws.places)
+        kept = {n: i for n, i in entry.updates.items() if draws.sources.get(id(entry.block.results[i])) != {n}}
+        kept |= {name: i for name, i in entry.updates.items() if name not in seeds}
+        if draws.places or kept != entry.updates:
+            entry.updates = kept
+            entry.drop_unused_results()
+
+
+class _Draws(NamedTuple):
+    """Where a function draws numbers of seeds.
+
+    Attributes:
+      places: of the steps that are draws.
+      sources: the identity of a value to the names of the seeds that it is computed from.
+      drawn: names of the seeds of these draws.
+      held: names of seeds that other steps read.
+    """
+
+    places: list[int]
+    sources: dict[int, set[str]]
+    drawn: set[str]
+    held: set[str]
+
+
+def _find_draws(entry: Entry) -> _Draws:
+    block = entry.block
+    names = [(n, a) for n, a in zip(entry.variables, block.args, strict=False) if n in entry.updates]
+    draws = _Draws([], {id(a): {n} for n, a in names if a.aval.dtype == np.int32}, set(), set())
     for place, step in enumerate(block.steps):
-        found = {source for v in step.inputs for source in seeds.get(id(v), ())}
+        found = set[str]().union(*(draws.sources.get(id(v), ()) for v in (*step.inputs, *step.captured())))
         if found and step.name in _DRAWS:
-            draws.append(place)
+            draws.places.append(place)
+            draws.drawn.update(found)
         elif found and step.name in _ON_SEEDS:
-            seeds.update((id(v), found) for v in step.outputs)
-    if not draws:
-        return
+            draws.sources.update((id(v), found) for v in step.outputs)
+        else:
+            draws.held.update(found)
+    return draws
+
+
+def _draw(entry: Entry, places: Sequence[int]) -> None:
+    """Replace steps by draws of the function's key, which becomes an argument."""
+    block = entry.block
     if not entry.rng:
         block.args.append(Value(jax.eval_shape(lambda: jax.random.key(0)), "rng"))
         entry.rng = True
     key = block.args[-1]
     steps: list[Equation] = []
     for place, step in enumerate(block.steps):
-        if place in draws:
-            number = draws.index(place)
+        if place in places:
+            number = places.index(place)
             if step.name == "philox_dropout":
                 params = {**step.params, "layer": number}
                 step = Equation(DROPOUT, params, [step.inputs[0], key], step.outputs, step.path)
@@ -55,5 +93,3 @@ def draw_from_key(entry: Entry) -> None:
                 step = Equation(_DRAWS[step.name], {}, [own], step.outputs, step.path)
         steps.append(step)
     block.steps = steps
-    entry.updates = {name: i for name, i in entry.updates.items() if id(block.results[i]) not in seeds}
-    entry.drop_unused_results()

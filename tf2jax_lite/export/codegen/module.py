@@ -108,9 +108,9 @@ def write_module(
         for entry in entries:
             rewrite_all(entry.block, rules)
         names = {name for entry in entries for name in entry.variables}
+        if random == "jax":
+            draw_from_key(entries)
         for entry in entries:
-            if random == "jax":
-                draw_from_key(entry)
             if not scan_layers:  # a scan has stacked copies of params, which are not updated
                 write_batch_norms(entry, names, rules)
         if writer is None:
