@@ -12,8 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from tf2jax_lite.support.errors import InputError
-from tf2jax_lite.support.extras import require_device
-from tf2jax_lite.version import installed_version
+from tf2jax_lite.support.extras import installed_version, require_device
 
 from .quiet import DEFAULTS, import_tensorflow, quiet_stderr
 from .shared import Json, app, console, print_json, styled

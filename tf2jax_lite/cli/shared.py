@@ -17,8 +17,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from tf2jax_lite.support.errors import documentation_address
+from tf2jax_lite.support.extras import installed_version
 from tf2jax_lite.support.text import printable
-from tf2jax_lite.version import installed_version
 
 # In the order of their use, as the help lists them.
 COMMANDS = ["demo", "inspect", "convert", "verify", "run", "serve", "finetune", "federate", "merge-adapters", "update"]

@@ -25,7 +25,7 @@ from typing import Any
 import jax
 from jax.experimental import serialize_executable
 
-from tf2jax_lite.version import installed_version
+from tf2jax_lite.support.extras import installed_version
 
 CACHE = "TF2JAX_LITE_CACHE"
 """The environment variable with the absolute path of the cache directory; empty for no cache."""

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tf2jax_lite.support.errors import InputError
-from tf2jax_lite.version import installed_version
+from tf2jax_lite.support.extras import installed_version
 
 from . import requests
 from .batching import Batcher, OverloadedError

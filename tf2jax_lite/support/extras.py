@@ -1,4 +1,4 @@
-"""Libraries and devices that an environment may lack."""
+"""The environment: libraries and devices that it may lack, and this one's release."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ def require_tensorflow() -> None:
     """Check that TensorFlow is installed, without importing it."""
     if importlib.util.find_spec("tensorflow") is None:
         raise MissingLibraryError("TensorFlow models need TensorFlow: pip install 'tf2jax-lite[tensorflow]'")
+
+
+def installed_version() -> str:
+    """Return this library's version as pip knows it, ``unknown`` if it does not."""
+    try:
+        return importlib.metadata.version("tf2jax-lite")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
