@@ -225,7 +225,7 @@ def test_models_that_read_more_than_their_rows_raise():
     np.testing.assert_allclose(part["words"], trained(build(model), data)[0]["words"], atol=1e-6)
 
 
-def test_unknown_words_take_the_place_of_those_without_room():
+def test_unknown_words_take_the_place_of_those_without_a_place():
     process = build(selected(4, missing=12))
     many = {"tokens": np.int32([[0, 1, 2], [0, 1, 3], [0, 4, 12]]), "y": CLIENTS[0]["y"][:3]}
     few = {**many, "tokens": np.int32([[0, 1, 2], [0, 1, 12], [0, 12, 12]])}
@@ -255,7 +255,7 @@ def test_refused(name):
 
 
 BAD = {
-    "room": ({"tokens": np.int32([[0, 1, 2]])}, "name 3 rows, and max_keys is 2"),
+    "many": ({"tokens": np.int32([[0, 1, 2]])}, "name 3 rows, and max_keys is 2"),
     "row": ({"tokens": np.int32([[13]])}, "has 13; there are rows 0 to 12"),
     "dtype": ({"tokens": np.float32([[1]])}, "it is float32"),
     "feature": ({"x": np.int32([[1]])}, "there are x, y"),
