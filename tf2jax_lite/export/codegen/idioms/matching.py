@@ -192,7 +192,7 @@ def equal_blocks(a: Block, b: Block) -> bool:
         if isinstance(item, Scope):
             return item.path
         if isinstance(item, Constant):
-            return id(item.array)
+            return item.content
         return numbers[id(item)]
 
     for position, (x, y) in enumerate(zip(a.args, b.args, strict=True)):
