@@ -308,3 +308,12 @@ def test_embeddings_of_keras(mask_zero):
     np.testing.assert_allclose(
         metrics["client_work"]["train"]["downloaded_bytes"], 16 * np.mean(counts) + 20, rtol=1e-6
     )
+
+
+def test_evaluations_take_all_weights():
+    model = selected(1, missing=None)
+    process = fed.build_fed_eval(model, client_batching=BATCHING)
+    state = process.set_model_weights(process.initialize(), {"words": np.ones((ROWS, TAGS), np.float32)})
+    found = process.next(state, DATA).metrics["client_work"]["eval"]["current_round_metrics"]["loss"]
+    whole = fed.evaluate_model(MODEL, {"words": np.ones((ROWS, TAGS), np.float32)}, CLIENTS)["loss"]
+    np.testing.assert_allclose(found, whole, rtol=1e-6)
