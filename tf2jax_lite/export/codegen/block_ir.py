@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -28,8 +28,10 @@ from tf2jax_lite.loops.while_loop import LOOP_START, WITH_RESIDUALS
 from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringError, OpError
 
 from .literals import has_short_source
+from .own_derivatives import differentiable_results
 
-_NAMED = {"philox_key": [((2,), "int32")], "philox_uniform": [((2,), "uint32"), ((4,), "uint32")]}
+_STREAM = [((2,), "uint32"), ((4,), "uint32")]
+_NAMED = {"philox_key": [((2,), "int32")], "philox_uniform": _STREAM, "philox_normal": _STREAM}
 """Inner functions that stay one equation, by name, with the arguments that they have a function in source for."""
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_lin", "xla_call"}
 _SMALL = 16  # constants of up to this many elements are written into the source
@@ -94,6 +96,19 @@ class Equation:
     def captured(self) -> list[Value | Literal]:
         """Return all values that inner functions use, their own included."""
         return [v for block in self.blocks.values() for v in block.used()]
+
+    def closures(self) -> Iterator[tuple[Block, list[tuple[Value, Value | Literal]]]]:
+        """Yield inner functions, with the arguments that are outer values."""
+        for role, block in self.blocks.items():
+            given: Sequence[Value | Literal] = ()
+            if self.name == "while":
+                first = 0 if role == "cond" else self.params["cond_nconsts"]
+                given = self.inputs[first : first + self.params[f"{role}_nconsts"]]
+            elif self.name == "scan":
+                given = self.inputs[: compat.scan_counts(self.params)[0]]
+            elif self.name == "cond":
+                given = self.inputs[1:]
+            yield block, list(zip(block.args, given, strict=False))
 
 
 @dataclasses.dataclass(eq=False)
@@ -192,6 +207,10 @@ class _Reader:
             if name == NODE and not self._with_rules:
                 first = eqn.params["args"]
                 env.update(zip(eqn.outvars, inputs[first : first + eqn.params["results"]], strict=True))
+                continue
+            own = differentiable_results(jaxpr, eqn) if name == NODE and eqn.params["derived"] else None
+            if own is not None:
+                env.update(zip(eqn.outvars, map(read, own), strict=True))
                 continue
             if name in (LOOP_START, WITH_RESIDUALS):  # identities with derivatives, which need JAX's primitives alone
                 env.update(zip(eqn.outvars, inputs, strict=False))

@@ -22,7 +22,9 @@ from tf2jax_lite.export.codegen.structure.items import Program
 from tf2jax_lite.export.codegen.templates import CLOSE, LOAD, OPEN, Def, Hole, Part, Printed, Read, Ref, Stmt, parts_of
 
 _ONES = ("gamma", "scale", "moving_variance", "variance", "var")
-"""Last components of names of vectors that are 1 in a new layer."""
+"""Last components of names of variables that are 1 in a new layer."""
+_ZEROS = ("bias", "beta")
+"""The same of variables of any rank that are 0."""
 
 
 @dataclasses.dataclass
@@ -70,6 +72,7 @@ class LayerProgram(Program):
       variable_kinds: name of a param's path to the class that holds it.
     """
 
+    indexed = False  # members of modules are named for their params
     inlined = 2
 
     def __init__(self, marks: Any) -> None:
@@ -130,7 +133,7 @@ class LayerProgram(Program):
         if read.path in self.constants:
             name = Hole(literals.value("/".join(read.path)), "constant")
             value: list[Part] = ["_constant(", name, ", ", shape, f", {literals.dtype(aval.dtype)})"]
-        elif jnp.issubdtype(aval.dtype, jnp.inexact) and len(aval.shape) > 1 and kind == "Param":
+        elif kind == "Param" and len(aval.shape) > 1 and read.path[-1] not in _ZEROS:
             value = ["nnx.initializers.lecun_normal()(rngs.params(), ", shape, f"{dtype})"]
         else:
             value = [f"jnp.{'ones' if read.path[-1] in _ONES else 'zeros'}(", shape, f"{dtype})"]
@@ -370,7 +373,8 @@ def _parsed(stmt: Stmt) -> _Call | None:
         case ast.Assign(value=ast.BinOp(op=ast.MatMult(), left=left, right=right)):
             return _Call("@", [part(left), part(right)], {})
         case ast.Assign(value=ast.Call(func=function, args=args, keywords=words)):
-            return _Call(ast.unparse(function), list(map(part, args)), {w.arg or "": part(w.value) for w in words})
+            given = [item for arg in args for item in (arg.values if isinstance(arg, ast.Dict) else [arg])]
+            return _Call(ast.unparse(function), list(map(part, given)), {w.arg or "": part(w.value) for w in words})
     return None
 
 
@@ -426,7 +430,7 @@ def _conv(program: LayerProgram, call: _Call) -> _Layer | None:
     if call.function == "_conv1d" and not _text(words.get("padding", '"')).startswith('"'):
         return None  # of images
     if call.function == "_depthwise_conv":
-        words["feature_group_count"] = _number(inputs, "features")
+        words["feature_group_count"] = _number(inputs, "groups")
         outputs *= inputs
     else:
         groups = _text(words.get("feature_group_count", "1"))
