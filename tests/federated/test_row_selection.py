@@ -104,6 +104,8 @@ ALGORITHMS = {
     "fed_prox": lambda m, **o: fed.build_weighted_fed_prox(m, 0.3, optax.sgd(0.5), **o),
     "fed_opt": lambda m, **o: fed.build_fed_opt(m, optax.sgd(0.5), "adam", **o),
     "fed_sgd": lambda m, **o: fed.build_fed_sgd(m, **o),
+    "per_fed_avg": lambda m, **o: fed.build_per_fed_avg(m, 0.1, optax.sgd(0.5), **o),
+    "fed_buff": lambda m, **o: fed.build_fed_buff(m, optax.sgd(0.5), buffer_size=2, concurrency=3, **o),
     "fed_nova": lambda m, **o: fed.build_fed_nova(m, 0.5, momentum=0.9, **o),
 }
 AGGREGATORS = {
@@ -130,8 +132,9 @@ def test_rows_of_all_a_clients_words_are_the_whole_model(name):
         make = ALGORITHMS[name]
     else:
         make = lambda m, **o: build(m, aggregator=AGGREGATORS[name], **o)  # noqa: E731
-    whole, _ = trained(make(MODEL, **options), DATA)
-    part, _ = trained(make(selected(13), **options), DATA)
+    data = [(f"client {i}", dataset) for i, dataset in enumerate(DATA)]
+    whole, _ = trained(make(MODEL, **options), data)
+    part, _ = trained(make(selected(13), **options), data)
     assert np.abs(whole["words"]).max() > 1e-3
     np.testing.assert_allclose(part["words"], whole["words"], atol=1e-6)
 
