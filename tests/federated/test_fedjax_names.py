@@ -5,6 +5,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from tf2jax_lite import federated as fed
@@ -180,5 +181,11 @@ def test_a_gradient_has_the_structure_of_the_weights():
     plain = fed.model_grad(model)(params=B, batch=batch)
     whole = fed.model_grad(model)(fed.ModelWeights(B, {"count": np.int32(3)}), batch, None)
     jax.tree.map(np.testing.assert_array_equal, whole, fed.ModelWeights(plain, {"count": np.int32(0)}))
+    weights, optimizer = fed.ModelWeights(B, {"mean": np.float32(3)}), optax.adam(0.1)
+    updates, _ = optimizer.update(fed.model_grad(model)(weights, batch), optimizer.init(weights), weights)
+    moved = optax.apply_updates(weights, updates)
+    assert jax.tree.map(lambda a, b: bool(np.any(a != b)), moved, weights) == fed.ModelWeights(
+        {"a": True, "b": True}, {"mean": False}
+    )
     regularized = fed.model_grad(model, lambda p: 0.5 * jnp.sum(p["a"] ** 2))(B, batch)
     np.testing.assert_allclose(regularized["a"], plain["a"] + B["a"], rtol=1e-6)

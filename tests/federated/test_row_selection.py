@@ -104,6 +104,8 @@ ALGORITHMS = {
     "fed_prox": lambda m, **o: fed.build_weighted_fed_prox(m, 0.3, optax.sgd(0.5), **o),
     "fed_opt": lambda m, **o: fed.build_fed_opt(m, optax.sgd(0.5), "adam", **o),
     "fed_sgd": lambda m, **o: fed.build_fed_sgd(m, **o),
+    "per_fed_avg": lambda m, **o: fed.build_per_fed_avg(m, 0.1, optax.sgd(0.5), **o),
+    "fed_buff": lambda m, **o: fed.build_fed_buff(m, optax.sgd(0.5), buffer_size=2, concurrency=3, **o),
     "fed_nova": lambda m, **o: fed.build_fed_nova(m, 0.5, momentum=0.9, **o),
 }
 AGGREGATORS = {
@@ -130,8 +132,9 @@ def test_rows_of_all_a_clients_words_are_the_whole_model(name):
         make = ALGORITHMS[name]
     else:
         make = lambda m, **o: build(m, aggregator=AGGREGATORS[name], **o)  # noqa: E731
-    whole, _ = trained(make(MODEL, **options), DATA)
-    part, _ = trained(make(selected(13), **options), DATA)
+    data = [(f"client {i}", dataset) for i, dataset in enumerate(DATA)]
+    whole, _ = trained(make(MODEL, **options), data)
+    part, _ = trained(make(selected(13), **options), data)
     assert np.abs(whole["words"]).max() > 1e-3
     np.testing.assert_allclose(part["words"], whole["words"], atol=1e-6)
 
@@ -225,7 +228,7 @@ def test_models_that_read_more_than_their_rows_raise():
     np.testing.assert_allclose(part["words"], trained(build(model), data)[0]["words"], atol=1e-6)
 
 
-def test_unknown_words_take_the_place_of_those_without_room():
+def test_unknown_words_take_the_place_of_those_without_a_place():
     process = build(selected(4, missing=12))
     many = {"tokens": np.int32([[0, 1, 2], [0, 1, 3], [0, 4, 12]]), "y": CLIENTS[0]["y"][:3]}
     few = {**many, "tokens": np.int32([[0, 1, 2], [0, 1, 12], [0, 12, 12]])}
@@ -255,7 +258,7 @@ def test_refused(name):
 
 
 BAD = {
-    "room": ({"tokens": np.int32([[0, 1, 2]])}, "name 3 rows, and max_keys is 2"),
+    "many": ({"tokens": np.int32([[0, 1, 2]])}, "name 3 rows, and max_keys is 2"),
     "row": ({"tokens": np.int32([[13]])}, "has 13; there are rows 0 to 12"),
     "dtype": ({"tokens": np.float32([[1]])}, "it is float32"),
     "feature": ({"x": np.int32([[1]])}, "there are x, y"),
@@ -308,3 +311,12 @@ def test_embeddings_of_keras(mask_zero):
     np.testing.assert_allclose(
         metrics["client_work"]["train"]["downloaded_bytes"], 16 * np.mean(counts) + 20, rtol=1e-6
     )
+
+
+def test_evaluations_take_all_weights():
+    model = selected(1, missing=None)
+    process = fed.build_fed_eval(model, client_batching=BATCHING)
+    state = process.set_model_weights(process.initialize(), {"words": np.ones((ROWS, TAGS), np.float32)})
+    found = process.next(state, DATA).metrics["client_work"]["eval"]["current_round_metrics"]["loss"]
+    whole = fed.evaluate_model(MODEL, {"words": np.ones((ROWS, TAGS), np.float32)}, CLIENTS)["loss"]
+    np.testing.assert_allclose(found, whole, rtol=1e-6)

@@ -214,12 +214,12 @@ def test_a_record_that_json_cannot_hold_is_refused_at_once(tmp_path):
 @pytest.mark.parametrize("done", [0, 2])
 def test_a_bar_says_compiling_until_the_first_round_is_done(done):
     """An evaluation before it is a record, too."""
-    shown = io.StringIO()
-    with ProgressBar("round", 5, done, console=Console(file=shown, force_terminal=True, width=200)) as bar:
+    written = io.StringIO()
+    with ProgressBar("round", 5, done, console=Console(file=written, force_terminal=True, width=200)) as bar:
         for number, is_compiling in ((None, True), (done, True), (done + 1, False)):
             if number is not None:
                 bar.on_record({"round": number, "eval/loss": 0.5})
-            shown.truncate(0)
+            written.truncate(0)
             bar._bar.refresh()
-            text = shown.getvalue()
+            text = written.getvalue()
             assert ("compiling" in text) == is_compiling and ("eval/loss 0.5" in text) == (number is not None)

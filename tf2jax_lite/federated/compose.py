@@ -406,14 +406,18 @@ def apply_non_trainable(model: Model, weights: ModelWeights, sums: Sequence[Any]
     return weights._replace(non_trainable=replace_leaves(weights.non_trainable, flags, moved))
 
 
-def first_predictions(model: Model, weights: ModelWeights, batching: Batching | None) -> Check:
-    """Return a check of a cohort's first predictions; see `check_predictions`."""
+def first_predictions(model: Model, weights: ModelWeights, batching: Batching | None, *, trains: bool = False) -> Check:
+    """Return a check of a cohort's first predictions.
+
+    See `check_predictions`, and in a training that selects rows `check_rows`.
+    """
     size = getattr(batching, "batch_size", None)
 
     def check(examples: Mapping[str, Any], who: str) -> None:
         first = {name: value[:size] for name, value in examples.items()}
         check_predictions(model, weights, first)
-        check_rows(model, weights, first, who)
+        if trains:
+            check_rows(model, weights, first, who)
 
     return check
 
@@ -639,7 +643,8 @@ class Server:
         cohort = cohort_of(entries, batching, state.key, int(state.round), inputs)
         if not blocks.checks_predictions:
             return cohort
-        return dataclasses.replace(cohort, check=first_predictions(blocks.model, state.weights, batching))
+        check = first_predictions(blocks.model, state.weights, batching, trains=True)
+        return dataclasses.replace(cohort, check=check)
 
     def _begin_round(self, state: LearningState) -> Any:
         blocks, keys = self.blocks, round_keys(state.key, state.round)

@@ -106,7 +106,7 @@ class Rows:
 
         def scatter(leaf: Any, i: int) -> Any:
             zeros = jnp.zeros((self.selections[i].num_rows, *leaf.shape[1:]), leaf.dtype)
-            return zeros.at[keys[i]].set(leaf, mode="drop", unique_indices=True)
+            return zeros.at[keys[i]].set(leaf, mode="drop")
 
         return self.map(tree, scatter)
 
@@ -207,7 +207,7 @@ def select_rows(
       max_keys: the most rows that a client selects.
       fixed: the first rows, which all clients select and whose numbers stay: of padding and special tokens, if the
         model compares with those (``mask_zero`` of Keras: 1).
-      missing: the number in place of those that a client has no room for, negative if the model ignores it, or a row
+      missing: the number in place of those that a client has no place for, negative if the model ignores it, or a row
         (of unknown words). Rows in the most examples are selected then. By default such a client raises `DataError`.
 
     Raises:
@@ -300,15 +300,15 @@ class _ByIds:
         if self.missing is not None and self.missing >= self.fixed:
             first.append(self.missing)
         others = np.setdiff1d(every[every >= 0], first)
-        room = self.max_keys - len(first)
-        is_whole = len(others) <= room
+        capacity = self.max_keys - len(first)
+        is_whole = len(others) <= capacity
         if not is_whole:
             if self.missing is None:
                 raise DataError(
                     f"{who}: {', '.join(self.features)} name {len(first) + len(others)} rows, and max_keys is "
                     f"{self.max_keys}. Raise max_keys of select_rows, or give missing."
                 )
-            others = self._most_frequent(every, others, room)
+            others = self._most_frequent(every, others, capacity)
         keys = _padded(np.concatenate([first, others]), self.num_rows, self.max_keys)
         if is_reversed:
             keys[self.fixed :] = keys[self.fixed :][::-1]
@@ -335,12 +335,12 @@ class _ByIds:
             raise DataError(f"{who}: feature {name!r} has {ids.max()}; there are rows 0 to {self.num_rows - 1}.")
         return ids
 
-    def _most_frequent(self, every: np.ndarray, others: np.ndarray, room: int) -> np.ndarray:
+    def _most_frequent(self, every: np.ndarray, others: np.ndarray, capacity: int) -> np.ndarray:
         """Return the rows that the most examples name; of equals, the first."""
         number = np.repeat(np.arange(len(every)), every.shape[1])
         once = np.unique(np.stack([number, every.reshape(-1)]), axis=1)[1]
         counts = np.bincount(once[once >= 0], minlength=self.num_rows)[others]
-        return np.sort(others[np.argsort(-counts, kind="stable")[:room]])
+        return np.sort(others[np.argsort(-counts, kind="stable")[:capacity]])
 
 
 def check_selection(who: str, model: Model) -> None:

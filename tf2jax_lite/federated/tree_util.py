@@ -21,7 +21,11 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def dataclass(kind: _Class) -> _Class:
-    """Return a class as a frozen dataclass that is a pytree."""
+    """Return a class as a frozen dataclass that is a pytree.
+
+    Args:
+      kind: a class with annotated fields.
+    """
     return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(kind))
 
 

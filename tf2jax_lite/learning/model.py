@@ -312,13 +312,14 @@ def _is_independent(model: Model, examples: Batch, training: bool) -> bool:
         return (output.predictions, model.train_loss(batch, output.predictions)), output.regularization
 
     rng, each = jax.eval_shape(lambda: jax.random.key(0)), Examples(0)
+    weights = model.client_shapes if training else model.shapes
     recorded = model.independent.get("train" if training else "eval")
     if recorded is not None:
-        output = jax.eval_shape(run, model.client_shapes, examples, rng)
+        output = jax.eval_shape(run, weights, examples, rng)
         closed = jax.make_jaxpr(lambda found, batch: model.train_loss(batch, found))(output.predictions, examples)
         tags: list[Any] = [each] * (len(jax.tree.leaves(output.predictions)) + len(examples))
         return recorded and all(tag in (None, each) for tag in examples_of_results(closed, tags))
-    closed, shapes = jax.make_jaxpr(results, return_shape=True)(model.client_shapes, examples, rng)
+    closed, shapes = jax.make_jaxpr(results, return_shape=True)(weights, examples, rng)
     tags = [*[None] * len(jax.tree.leaves(model.shapes)), *[each] * len(examples), None]
     found, count = examples_of_results(closed, tags), len(jax.tree.leaves(shapes[0]))
     return all(tag in (None, each) for tag in found[:count]) and all(tag is None for tag in found[count:])
