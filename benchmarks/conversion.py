@@ -327,7 +327,9 @@ def measured(command: Sequence[str], environment: Mapping[str, str]) -> dict[str
       subprocess.CalledProcessError: the process failed.
     """
     launcher = [sys.executable, "-S", "-c", _LAUNCHER, *command]
-    found = subprocess.run(launcher, cwd=ROOT, env={**os.environ, **environment}, stdout=subprocess.PIPE, check=True)
+    inherited = {**os.environ, **environment}
+    inherited.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its modules compiled
+    found = subprocess.run(launcher, cwd=ROOT, env=inherited, stdout=subprocess.PIPE, check=True)
     return dict(zip(("wall", "cpu", "peak"), map(float, found.stdout.split()), strict=True))
 
 

@@ -342,13 +342,26 @@ def stablehlo(*files: Sequence[Record]) -> str:
 
 
 def rules(*files: Sequence[Record]) -> str:
-    """Return the table of the suite ablation, the rules in the order of the catalog."""
+    """Return the table of the suite ablation: each rule where it gains most.
+
+    These are a call and a derivative. Rules are in the order of the catalog, with a column for each version of JAX.
+    """
     from tf2jax_lite.xla_cpu import catalog
 
-    order = list(catalog.rules_by_name())
-    found = sorted(chain(*files), key=lambda r: (order.index(r["rule"]), r["ratios"]["without"]))
-    rows = [(f"`{r['rule']}`", r["case"], f"{r['ratios']['without']:.2f}", r["lines"]) for r in found]
-    return table(("Rule", "Case", "With / without", "Lines"), rows)
+    gains: dict[tuple[str, str], dict[str, float]] = {}
+    for result in chain(*files):
+        version = ".".join(result["versions"]["jax"].split(".")[:2])
+        gains.setdefault((result["rule"], result["case"]), {})[version] = result["ratios"]["without"]
+    versions = sorted({v for gain in gains.values() for v in gain}, key=lambda v: [*map(int, v.split("."))])
+    primitives = {rule.name: primitive for primitive, of in reversed(catalog.TABLES.items()) for rule in of}
+    rows = []
+    for rule in catalog.rules_by_name():
+        for derivative in (False, True):
+            cases = [key for key in gains if key[0] == rule and key[1].endswith(("gradient", "tangent")) == derivative]
+            for _, case in sorted(cases, key=lambda key: max(gains[key].values()))[:1]:
+                found = gains[rule, case]
+                rows.append((primitives[rule], f"`{rule}`", case, *(ratio(found.get(v)) for v in versions)))
+    return table(("Primitive", "Rule", "Case", *(f"JAX {v}" for v in versions)), rows)
 
 
 def first(*files: Sequence[Record]) -> str:

@@ -21,7 +21,7 @@ def test_table():
     found = main(["run", "--suite", "ablation", "--size", "small", "--only", "depthwise", "--budget", "0.01"])
     assert {r["rule"] for r in found} == {"depthwise"}
     row = pages.rules(found).splitlines()[2]
-    assert row.startswith("| `depthwise` | depthwise 3x3 | ") and found[0]["lines"] > 20
+    assert row.startswith("| conv_general_dilated | `depthwise` | depthwise 3x3 | ") and found[0]["lines"] > 20
     assert found[0]["with"]["kernels"] > found[0]["without"]["kernels"] and found[0]["with"]["compile"] > 0
 
 

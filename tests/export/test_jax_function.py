@@ -114,3 +114,25 @@ def test_converted_function_with_a_new_head_is_an_artifact(tmp_path):
 def test_functions_that_do_not_fit(entry, says, tmp_path):
     with pytest.raises(InputError, match=says):
         tf2jax.export_functions({"predict": entry}, tmp_path / "out")
+
+
+@pytest.mark.parametrize("sizes", ["3", "b"])
+def test_stablehlo_function_has_source(sizes, tmp_path):
+    """A module becomes model.py with the same values and gradients."""
+    (rows,) = jax.export.symbolic_shape(sizes)
+    shapes = [jax.ShapeDtypeStruct((rows, 4), np.float32), jax.ShapeDtypeStruct((4, 2), np.float32)]
+    exported = jax.export.export(jax.jit(lambda x, w: (jnp.tanh(x @ w), jnp.sum(w))))(*shapes)
+    fn = tf2jax.from_stablehlo(exported.mlir_module_serialized)
+    given = None if sizes == "3" else {"x0": "b, 4"}
+    tf2jax.export_functions({"f": (fn, {})}, tmp_path / "out", platforms=["cpu"], shapes=given)
+    assert " @ x1" in (tmp_path / "out" / "model.py").read_text()
+    x, w = X[:3], np.ones((4, 2), np.float32)
+    for backend in ("source", "stablehlo"):
+        loaded, params = tf2jax.load(tmp_path / "out", backend=backend)
+        results, _ = loaded(params, x, w)
+        jax.tree.map(lambda a, e: np.testing.assert_allclose(a, e, rtol=1e-6), results, fn(x, w))
+        grads = [
+            jax.grad(lambda w, call=call: call(w)[0].sum())(w)
+            for call in (lambda w, f=loaded, p=params: f(p, x, w)[0], lambda w: fn(x, w))
+        ]
+        np.testing.assert_allclose(*grads, rtol=1e-6)

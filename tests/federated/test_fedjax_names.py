@@ -66,7 +66,9 @@ def test_models_have_fedjaxs_shapes(name):
         "y": jax.ShapeDtypeStruct((2, *(shape if integers else ())), jnp.int32),
     }
     key = jax.random.key(0)
-    found = jax.eval_shape(model.apply_for_train, model.shapes, batch, key).predictions
+    params = jax.eval_shape(model.init, key)
+    found = jax.eval_shape(model.apply_for_train, params, batch, key)
+    assert jax.tree.structure(params) == jax.tree.structure(model.shapes.trainable)
     assert found.shape == (2, *(classes if integers else (classes,)))
     assert jax.eval_shape(lambda p, b: model.train_loss(b, p), found, batch).shape == (2,)
 

@@ -24,6 +24,9 @@ MODEL = fed.create_model_from_fn(
     lambda p, b: b["x"] @ p["w"] + p["v"],
     "mse",
 )
+SPARSE = fed.select_rows(
+    MODEL, lambda name: name == "w", lambda e: (np.array([3, 0, 2, 1]), {**e, "x": e["x"][:, [3, 0, 2, 1]]}), 4
+)
 
 
 def noised(**options):
@@ -60,6 +63,7 @@ def both(aggregator):
 ALGORITHMS = {
     "fed_avg": lambda a: fed.build_unweighted_fed_avg(MODEL, SGD, aggregator=a, client_batching=BATCHING),
     "fed_avg, weighted": lambda a: fed.build_weighted_fed_avg(MODEL, SGD, aggregator=a, client_batching=BATCHING),
+    "select_rows": lambda a: fed.build_unweighted_fed_avg(SPARSE, SGD, aggregator=a, client_batching=BATCHING),
     "fed_opt": lambda a: fed.build_fed_opt(MODEL, SGD, "yogi", aggregator=a, **UNIFORM),
     "fed_prox": lambda a: fed.build_unweighted_fed_prox(MODEL, 0.1, SGD, aggregator=a, client_batching=BATCHING),
     "fed_sgd": lambda a: fed.build_fed_sgd(MODEL, aggregator=a, **UNIFORM),

@@ -1,6 +1,7 @@
 """Records and checkpoints of all kinds of client ids and metrics."""
 
 import csv
+import io
 import json
 import types
 
@@ -9,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from rich.console import Console
 
 import tf2jax_lite.federated as fed
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.learning.recorder import flat_metrics, scalars_of
+from tf2jax_lite.learning.recorder import ProgressBar, flat_metrics, scalars_of
 from tf2jax_lite.learning.states import ByClient, restored_state, state_arrays
 
 EXAMPLES = {"x": np.ones((4, 2), np.float32), "y": np.array([0, 1, 1, 0], np.int32)}
@@ -207,3 +209,17 @@ def test_a_record_that_json_cannot_hold_is_refused_at_once(tmp_path):
         fed.run_rounds(
             process, clients("a"), 3, checkpoint_dir=fed.CheckpointFile(tmp_path), summarize=lambda metrics: metrics
         )
+
+
+@pytest.mark.parametrize("done", [0, 2])
+def test_a_bar_says_compiling_until_the_first_round_is_done(done):
+    """An evaluation before it is a record, too."""
+    shown = io.StringIO()
+    with ProgressBar("round", 5, done, console=Console(file=shown, force_terminal=True, width=200)) as bar:
+        for number, is_compiling in ((None, True), (done, True), (done + 1, False)):
+            if number is not None:
+                bar.on_record({"round": number, "eval/loss": 0.5})
+            shown.truncate(0)
+            bar._bar.refresh()
+            text = shown.getvalue()
+            assert ("compiling" in text) == is_compiling and ("eval/loss 0.5" in text) == (number is not None)

@@ -58,7 +58,13 @@ _tangent = Primitive(TANGENT)
 
 
 def with_custom_gradient(
-    gradient: Callable[..., list[Any]], args: Sequence[Any], results: Sequence[Any], saved: Any, refusal: Refusal
+    gradient: Callable[..., list[Any]],
+    args: Sequence[Any],
+    results: Sequence[Any],
+    saved: Any,
+    refusal: Refusal,
+    *,
+    derived: bool = False,
 ) -> list[Any]:
     """Return results whose derivatives, in both modes, a gradient function gives.
 
@@ -67,6 +73,7 @@ def with_custom_gradient(
       results: inexact arrays. No gradient flows into them, nor into ``saved``.
       saved: a pytree of arrays that the gradient function reads; its own derivatives depend on them.
       refusal: the error of forward mode, where the gradient function is not linear.
+      derived: whether JAX derived the gradient function, of a program that jax2tf wrote.
     """
     leaves, tree = jax.tree.flatten(saved)
     axes = frozenset[str]().union(*map(axes_of, (*args, *results, *leaves)))
@@ -76,7 +83,8 @@ def with_custom_gradient(
     def call(args: list[Any], results: list[Any], leaves: list[Any], upstream: list[Any]) -> list[Any]:
         return gradient(args, results, jax.tree.unflatten(tree, leaves), upstream)
 
-    return _node.bind(*operands, *leaves, gradient=call, args=len(args), results=len(results), refusal=refusal)
+    counts = {"args": len(args), "results": len(results)}
+    return _node.bind(*operands, *leaves, gradient=call, **counts, refusal=refusal, derived=derived)
 
 
 def evaluate_padded(

@@ -18,6 +18,7 @@ from tf2jax_lite.calling.params import is_trainable, stacked
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments, map_structure
 from tf2jax_lite.jaxprs.independence import Examples, examples_of_results
 from tf2jax_lite.pipeline.converted_function import AnnotatedFunction
+from tf2jax_lite.stablehlo.api import StableHLOFunction
 from tf2jax_lite.support.command_options import ExportOptions
 from tf2jax_lite.support.errors import ExportError, InputError, LoweringError, Tf2JaxError, UnsupportedError
 from tf2jax_lite.support.extras import require_device
@@ -171,6 +172,8 @@ def export_functions(
 def _with_interface(name: str, entry: tuple[Any, ...], shapes: Any) -> tuple[Any, Mapping[str, Any]]:
     """Return a function and its params; a JAX function with its interface."""
     fn, params, *args = entry
+    if isinstance(fn, StableHLOFunction) and not args:
+        fn, args = fn.with_params, fn.types
     return jax_function(name, fn, params, args, shapes) if args else (fn, params)
 
 
@@ -427,7 +430,7 @@ def _write_source(
         return {}, [f"{type(error).__name__}: {error}"]
     for name, entry in entries.items():
         arguments = [interface_json.encode(a) for a in entry.arguments.values()]
-        facts = {"arguments": arguments, "rng": entry.rng, "state": entry.state}
+        facts = {"arguments": arguments, "rng": entry.rng, "state": entry.state, "training": entry.training}
         signatures[name]["function"] = {"name": entry.name, **facts}
     file.write_text(text, encoding="utf-8")
     return constants, []

@@ -140,7 +140,10 @@ def _staged(
             f"model.py defines no {recorded['name']}, the function of {name!r}. Public functions keep names"
         )
     if metadata.get("framework") == "nnx":
-        written, rng = as_function(written, module.to_variables, entry["updates"]), bool(entry["rng"])
+        written, rng = (
+            as_function(written, module.to_variables, entry["updates"], training=recorded["training"]),
+            bool(entry["rng"]),
+        )
     else:
         rng = "rng" in inspect.signature(written).parameters
     specs = [InputSpec(i["name"], np.dtype(i["dtype"]), tuple(i["shape"])) for i in entry["inputs"]]

@@ -274,7 +274,7 @@ def _from_source(
         written = getattr(module, recorded["name"])
         if modules:
             nnx = importlib.import_module(".nnx", __package__)
-            written = nnx.as_function(written, module.to_variables, entry["updates"])
+            written = nnx.as_function(written, module.to_variables, entry["updates"], training=recorded["training"])
     except Exception as error:
         raise ExportError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
 

@@ -6,6 +6,7 @@ need extras: they are imported on first use, and ``import *`` omits their names.
 
 Read in this order:
   client_work, compose: the work of a client, and processes composed of building blocks.
+  row_selection: models of which each client trains the rows that its examples use.
   aggregators: sums and means of clients' updates, private, robust, secure or compressed.
   execution: the execution of a cohort on devices.
   analytics, fairness: statistics of clients' data; metrics' distributions over clients.
@@ -46,6 +47,7 @@ from tf2jax_lite.federated.compose import (
     build_broadcast_process,
     compose_learning_process,
 )
+from tf2jax_lite.federated.row_selection import select_rows
 from tf2jax_lite.learning.checkpoints import Checkpoint, CheckpointFile, CheckpointStore
 from tf2jax_lite.learning.data import (
     EXAMPLE_MASK_KEY,
@@ -177,6 +179,20 @@ from .execution import (
     set_for_each_client_backend,
 )
 from .fairness import fairness_summary
+from .optimizers import Optimizer
+from .tree_util import (
+    BatchExample,
+    BatchPrediction,
+    ClientId,
+    FederatedAlgorithm,
+    OptState,
+    Params,
+    PRNGKey,
+    PyTree,
+    SingleExample,
+    SinglePrediction,
+    dataclass,
+)
 
 if TYPE_CHECKING:
     from . import core as core
@@ -192,8 +208,10 @@ __all__ = [
     "AggregationProcess",
     "AvailabilitySampler",
     "AverageLossEvaluator",
+    "BatchExample",
     "BatchHParams",
     "BatchLoss",
+    "BatchPrediction",
     "BatchPreprocessor",
     "Batches",
     "ByClient",
@@ -202,6 +220,7 @@ __all__ = [
     "CheckpointFile",
     "CheckpointStore",
     "ClientDataset",
+    "ClientId",
     "ClientPreprocessor",
     "ClientResult",
     "ClientSampler",
@@ -213,6 +232,7 @@ __all__ = [
     "DistributionProcess",
     "Distributor",
     "FedJAXSQLiteFederatedData",
+    "FederatedAlgorithm",
     "FederatedData",
     "Finalizer",
     "FinalizerProcess",
@@ -231,13 +251,20 @@ __all__ = [
     "NoOpBatchPreprocessor",
     "NoOpClientPreprocessor",
     "NpzFolderFederatedData",
+    "OptState",
+    "Optimizer",
+    "PRNGKey",
     "PaddedBatchHParams",
+    "Params",
     "PoissonSampler",
     "PowerOfChoiceSampler",
+    "PyTree",
     "ReleaseManager",
     "SQLiteFederatedData",
     "SQLiteFederatedDataBuilder",
     "ShuffleRepeatBatchHParams",
+    "SingleExample",
+    "SinglePrediction",
     "SubsetFederatedData",
     "Survey",
     "Surveyed",
@@ -299,6 +326,7 @@ __all__ = [
     "create_model_from_stax",
     "create_model_from_tf",
     "data",
+    "dataclass",
     "datasets",
     "ditto_model_weights",
     "evaluate_average_loss",
@@ -329,6 +357,7 @@ __all__ = [
     "plot_history",
     "read_history",
     "run_rounds",
+    "select_rows",
     "server_optimizer",
     "set_for_each_client_backend",
     "shuffle_repeat_batch_federated_data",

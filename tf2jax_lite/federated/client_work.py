@@ -95,6 +95,8 @@ class ClientWork:
         or a mean over the client's examples. In training step by step they take part, as in FedJAX.
       has_step_results: whether steps have results of their own, as those of `for_each_client`.
       weights_of: ``(update) -> difference of weights``, for updates that have other parts.
+      prepare: ``(examples, client_input, name) -> (examples, client_input)`` in NumPy, of each client before it runs;
+        None to leave both as they are. ``name`` is the client's in errors.
     """
 
     initialize: Callable[[], PyTree]
@@ -107,6 +109,7 @@ class ClientWork:
     drops_fill: bool = False
     has_step_results: bool = False
     weights_of: Callable[[PyTree], PyTree] = lambda update: update
+    prepare: Callable[[Mapping[str, np.ndarray], PyTree, str], tuple[Mapping[str, np.ndarray], PyTree]] | None = None
 
     def step(self, state: PyTree, message: PyTree, carry: PyTree, batch: Mapping[str, Any]) -> tuple[PyTree, PyTree]:
         """Return the carry after a step, and the step's result; ``()`` if it has none."""

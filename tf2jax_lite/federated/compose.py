@@ -23,6 +23,7 @@ from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.execution import CohortResult, CohortRunner, Execution
 from tf2jax_lite.federated.execution.backends import Context
 from tf2jax_lite.federated.execution.cohort import Batching, Check, Cohort, Entry, as_entries, cohort_of
+from tf2jax_lite.federated.row_selection import check_rows, check_selection
 from tf2jax_lite.learning.checks import check_key
 from tf2jax_lite.learning.metrics import Stat
 from tf2jax_lite.learning.model import (
@@ -153,11 +154,13 @@ def build_add_finalizer() -> Finalizer:
 
 FIRST_PASS = "the results of the first pass"
 _STATISTICS = "the model's statistics (of batch normalization)"
+_KEYS = "the numbers of the rows that clients select"
 _REMEDIES = {
     FIRST_PASS: "Give that pass an aggregator with the same guarantees (full_gradient_aggregator of Mime), or take "
     "another algorithm.",
     _STATISTICS: "Take a model without them, keep them at the clients (with_local_weights), or train an artifact's "
     "evaluation mode (train_signature='serving_default').",
+    _KEYS: "Train the model without select_rows.",
 }
 
 
@@ -408,7 +411,9 @@ def first_predictions(model: Model, weights: ModelWeights, batching: Batching | 
     size = getattr(batching, "batch_size", None)
 
     def check(examples: Mapping[str, Any], who: str) -> None:
-        check_predictions(model, weights, {name: value[:size] for name, value in examples.items()})
+        first = {name: value[:size] for name, value in examples.items()}
+        check_predictions(model, weights, first)
+        check_rows(model, weights, first, who)
 
     return check
 
@@ -610,6 +615,24 @@ class Server:
             () if blocks.client_states is None else blocks.client_states,
         )
 
+    def client_work(self) -> ClientWork:
+        """Return the clients' work, on the rows that they select and with diagnostics."""
+        work = self.blocks.client_work if self.blocks.model.rows is None else self._on_rows()
+        return _with_diagnostics(work) if self.blocks.client_diagnostics else work
+
+    def _on_rows(self) -> ClientWork:
+        """Return the client work on the rows that a client selects."""
+        blocks = self.blocks
+        check_selection(blocks.who, blocks.model)
+        # A client's rows are all that it changes only if nothing but its own examples moves its weights.
+        if any(part is not None for part in (blocks.client_states, blocks.survey, blocks.message)):
+            raise InputError(
+                f"{blocks.who}: select_rows is for algorithms whose clients get weights alone, such as "
+                "build_weighted_fed_avg; not for a state of each client, a first pass, or other messages."
+            )
+        check_guarantees(blocks.who, self.aggregation, {_KEYS: frozenset({"differential privacy", "robustness"})})
+        return blocks.model.rows.work(blocks.client_work)
+
     def cohort(self, state: LearningState, entries: Sequence[Entry], inputs: Sequence[Any] | None = None) -> Cohort:
         """Return a round's clients, whose examples are checked."""
         blocks, batching = self.blocks, self.blocks.cohorts.batching
@@ -673,8 +696,8 @@ class _Rounds:
 
     def __init__(self, blocks: Composition):
         self._blocks, self.server = blocks, Server(blocks)
-        work = with_diagnostics(blocks.client_work) if blocks.client_diagnostics else blocks.client_work
-        self._runner = blocks.cohorts.runner(self.server.route.packed(work), self.server.aggregation)
+        packed = self.server.route.packed(self.server.client_work())
+        self._runner = blocks.cohorts.runner(packed, self.server.aggregation)
         self._surveyor = None
         if blocks.survey is not None:
             check_guarantees(blocks.who, self.server.aggregation, {FIRST_PASS: blocks.survey.aggregator.guarantees})
@@ -746,7 +769,7 @@ def keep_finite(old: PyTree, new: PyTree) -> tuple[PyTree, Any]:
     return chosen(finite, new, old), (~finite).astype(jnp.int32)
 
 
-def with_diagnostics(work: ClientWork) -> ClientWork:
+def _with_diagnostics(work: ClientWork) -> ClientWork:
     """Return client work whose output has each client's results beside its own output."""
 
     def client_final(state: Any, message: PyTree, carry: PyTree) -> ClientResult:
@@ -764,7 +787,7 @@ def split_diagnostics(
 ) -> tuple[dict[Hashable, PyTree], CohortResult]:
     """Return results by client id, and the cohort's result without them.
 
-    It takes apart the outputs of `with_diagnostics`.
+    It takes apart the outputs of `_with_diagnostics`.
     """
     shares = cohort.shares() if work.counts_examples else None
     found = sorted(result.outputs.items())

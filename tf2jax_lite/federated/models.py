@@ -1,11 +1,13 @@
 """Models of the standard data sets, as FedJAX has them, in Flax.
 
-They need Flax (extra: flax). Convolutional and dense networks are for EMNIST, recurrent ones for Shakespeare and
-Stack Overflow. Source: fedjax.models; Reddi et al. 2020, McMahan et al. 2017.
+As there, their functions take and return plain pytrees of params. They need Flax (extra: flax). Convolutional and
+dense networks are for EMNIST, recurrent ones for Shakespeare and Stack Overflow. Source: fedjax.models; Reddi et al.
+2020, McMahan et al. 2017.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 
 from tf2jax_lite.learning import metrics
 from tf2jax_lite.learning.model import Model
+from tf2jax_lite.learning.process import ModelWeights
 from tf2jax_lite.learning.sources import create_model_from_flax
 from tf2jax_lite.support.errors import MissingLibraryError
 
@@ -37,6 +40,20 @@ def _linen() -> Any:
     return flax.linen
 
 
+def _of_params(model: Model) -> Model:
+    """Return a model of trainable weights alone as one of plain params."""
+
+    def of(params: Any) -> ModelWeights:
+        return ModelWeights(params, {})
+
+    return dataclasses.replace(
+        model,
+        init=lambda key: model.init(key).trainable,
+        apply_for_train=lambda params, batch, rng=None: model.apply_for_train(of(params), batch, rng).predictions,
+        apply_for_eval=lambda params, batch: model.apply_for_eval(of(params), batch),
+    )
+
+
 def _classifier(call: Callable[[Any, Any, bool], Any], shape: tuple[int, ...]) -> Model:
     """Return a model of classes by ``(linen, x, train) -> logits``, compact."""
     nn = _linen()
@@ -49,7 +66,7 @@ def _classifier(call: Callable[[Any, Any, bool], Any], shape: tuple[int, ...]) -
     def loss(batch: Mapping[str, Any], logits: Any) -> Any:
         return metrics.sparse_categorical_crossentropy(batch["y"], logits)
 
-    return create_model_from_flax(
+    model = create_model_from_flax(
         Network(),
         {"x": np.zeros((1, *shape), np.float32), "y": np.zeros(1, np.int32)},
         loss,
@@ -57,6 +74,7 @@ def _classifier(call: Callable[[Any, Any, bool], Any], shape: tuple[int, ...]) -
         train_kwargs={"train": True},
         eval_kwargs={"train": False},
     )
+    return _of_params(model)
 
 
 def _classes(only_digits: bool) -> int:
@@ -162,7 +180,7 @@ def _language_model(
         "truncation_rate": metrics.SequenceTruncationRate(masked_target_values=padding, eos_target_value=eos),
     }
     sample = np.zeros((1, 1), np.int32)
-    return create_model_from_flax(Network(), {"x": sample, "y": sample}, loss, found)
+    return _of_params(create_model_from_flax(Network(), {"x": sample, "y": sample}, loss, found))
 
 
 def create_lstm_model(

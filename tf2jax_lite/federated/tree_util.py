@@ -1,16 +1,42 @@
-"""FedJAX's functions on pytrees, by those of optax.
+"""FedJAX's functions on pytrees, by those of optax, and its names of types.
 
-Source: fedjax.tree_util.
+Source: fedjax.tree_util, fedjax.dataclass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import optax
+
+from tf2jax_lite.learning.process import PyTree
+
+ClientId = Hashable
+BatchExample = BatchPrediction = SingleExample = SinglePrediction = OptState = Params = PRNGKey = PyTree
+_Class = TypeVar("_Class", bound=type)
+
+
+def dataclass(kind: _Class) -> _Class:
+    """Return a class as a frozen dataclass that is a pytree."""
+    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(kind))
+
+
+@dataclasses.dataclass(frozen=True)
+class FederatedAlgorithm:
+    """Hold an own algorithm, as FedJAX does; builders return `LearningProcess`.
+
+    Attributes:
+      init: ``(params) -> state``.
+      apply: ``(state, clients) -> (state, diagnostics by client)``.
+    """
+
+    init: Callable[[Params], Any]
+    apply: Callable[[Any, Any], tuple[Any, Any]]
+
 
 tree_add = optax.tree.add
 tree_size = optax.tree.size

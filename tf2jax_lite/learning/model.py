@@ -67,6 +67,7 @@ class Model:
         that it never changes (frozen parameters) need not be carried through training, client by client.
       independent: of ``"train"`` and ``"eval"``, whether predictions depend on each example alone, as an artifact
         records it; else the operations of `apply_for_train` and `apply_for_eval` tell. See `examples_interact`.
+      rows: which rows of the weights a client has, see `federated.select_rows`; None for all.
     """
 
     init: Callable[[Any], ModelWeights | PyTree]
@@ -76,11 +77,17 @@ class Model:
     eval_metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
     changes: Any = True
     independent: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    rows: Any = None
 
     @functools.cached_property
     def shapes(self) -> ModelWeights:
         """The weights' shapes and dtypes, as `jax.ShapeDtypeStruct`s."""
         return as_model_weights(self._given_shapes)
+
+    @functools.cached_property
+    def client_shapes(self) -> ModelWeights:
+        """The shapes of the weights that a client trains."""
+        return self.shapes if self.rows is None else self.rows.shapes(self.shapes)
 
     @functools.cached_property
     def _given_shapes(self) -> Any:
@@ -307,11 +314,11 @@ def _is_independent(model: Model, examples: Batch, training: bool) -> bool:
     rng, each = jax.eval_shape(lambda: jax.random.key(0)), Examples(0)
     recorded = model.independent.get("train" if training else "eval")
     if recorded is not None:
-        output = jax.eval_shape(run, model.shapes, examples, rng)
+        output = jax.eval_shape(run, model.client_shapes, examples, rng)
         closed = jax.make_jaxpr(lambda found, batch: model.train_loss(batch, found))(output.predictions, examples)
         tags: list[Any] = [each] * (len(jax.tree.leaves(output.predictions)) + len(examples))
         return recorded and all(tag in (None, each) for tag in examples_of_results(closed, tags))
-    closed, shapes = jax.make_jaxpr(results, return_shape=True)(model.shapes, examples, rng)
+    closed, shapes = jax.make_jaxpr(results, return_shape=True)(model.client_shapes, examples, rng)
     tags = [*[None] * len(jax.tree.leaves(model.shapes)), *[each] * len(examples), None]
     found, count = examples_of_results(closed, tags), len(jax.tree.leaves(shapes[0]))
     return all(tag in (None, each) for tag in found[:count]) and all(tag is None for tag in found[count:])
@@ -520,7 +527,8 @@ def model_value_and_grad(
         except (Tf2JaxError, RuntimeError):
             raise
         except Exception:  # client work may pass other weights, for which the model's error blames the data
-            check_weights(model, weights)
+            if model.rows is None:
+                check_weights(model, weights)
             raise
         return aux, grads
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 State = TypeVar("State")
-Guarantee = Literal["differential privacy", "secure aggregation", "robustness"]
+Guarantee = Literal["differential privacy", "local differential privacy", "secure aggregation", "robustness"]
 PyTree = Any
 
 

@@ -279,13 +279,16 @@ class ProgressBar(Recorder):
             progress.TextColumn("{task.description}", markup=False),
             progress.TextColumn("{task.fields[rate]}", markup=False),
         )
-        self._bar = progress.Progress(*columns, **options)
+        self._bar, self._done = progress.Progress(*columns, **options), done
         self._task = self._bar.add_task("compiling", total=total, completed=done, rate="")
         self._bar.start()
 
     def on_record(self, record: Mapping[str, Any]) -> None:
         """See `Recorder.on_record`."""
-        self._bar.update(self._task, completed=_number(record), description=summary_text(record))
+        number, text = _number(record), summary_text(record)
+        if number == self._done:  # an evaluation before the first round, which is still to be compiled
+            text = f"{text}  compiling".lstrip()
+        self._bar.update(self._task, completed=number, description=text)
 
     def on_rate(self, examples_per_second: float) -> None:
         """Show the throughput."""

@@ -21,13 +21,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.export import is_symbolic_dim
 
-from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Literal, Var, bind
+from tf2jax_lite.jaxprs.compat import (
+    ClosedJaxpr,
+    InconclusiveDimensionOperation,
+    Literal,
+    Var,
+    bind,
+    jaxpr_as_fun,
+    max_dim,
+    min_dim,
+)
 from tf2jax_lite.jaxprs.evaluate import without_unread
 
 from .batch_steps import read_elements
 from .body import Body, Deferred, reshaped, run_loop, trace_body, value_of, variables
-from .induction import INDEXING, Access, Affine, consecutive, index_values, induction_variables, is_static
+from .induction import (
+    COMPARISONS,
+    INDEXING,
+    RESHAPES,
+    Access,
+    Affine,
+    consecutive,
+    index_values,
+    induction_variables,
+    is_integer,
+    is_static,
+)
 
 _REMOVALS = (lax.reshape_p, lax.squeeze_p)
 _VIEWS = (lax.reshape_p, lax.squeeze_p, lax.broadcast_in_dim_p)
@@ -173,7 +194,7 @@ def _reads_before_write(eqn: Any, written: Any, access: Access, indices: Mapping
 
 
 def inline_reads(eqns: Sequence[Any]) -> list[Any]:
-    """Return equations with calls that only read a stack's element inlined."""
+    """Return equations with calls inlined that only read elements or index."""
     return [inner for eqn in eqns for inner in _inlined(eqn)]
 
 
@@ -181,10 +202,11 @@ def _inlined(eqn: Any) -> list[Any]:
     if eqn.primitive.name != "jit":
         return [eqn]
     inner, consts = eqn.params["jaxpr"].jaxpr, eqn.params["jaxpr"].consts
-    primitives = {e.primitive for e in inner.eqns}
+    primitives = {e.primitive for e in inner.eqns if e.primitive.name != "dim_as_value"}
     defined = {v for e in inner.eqns for v in e.outvars}
     results = inner.outvars
-    if consts or not primitives <= INDEXING or lax.dynamic_slice_p not in primitives:
+    reads = primitives <= INDEXING and lax.dynamic_slice_p in primitives
+    if consts or not (reads or all(map(_is_scalar_integer, defined))):
         return [eqn]
     if not all(isinstance(v, Var) and v in defined for v in results) or len(set(results)) < len(results):
         return [eqn]
@@ -197,6 +219,10 @@ def _inlined(eqn: Any) -> list[Any]:
         )
         for e in inner.eqns
     ]
+
+
+def _is_scalar_integer(v: Any) -> bool:
+    return getattr(v.aval, "shape", None) == () and is_integer(v.aval.dtype)
 
 
 def replace_buffers(
@@ -266,27 +292,71 @@ def _adds_axis(eqn: Any, shape: Sequence[Any]) -> bool:
 # ---- while loops ----
 
 
-def trip_count(
-    test: Callable[[list[Any]], Any], start: Sequence[Deferred], static: Mapping[int, Any]
-) -> tuple[int, Any] | None:
-    """Return the position of a loop's counter, and its limit while the loop runs.
+class _Test(NamedTuple):
+    """The condition of a loop: comparisons of integers, all of which have to hold."""
 
-    Args:
-      static: the carried integers that are static in the first iteration, by position; values may be symbolic.
-    """
+    jaxpr: Any
+    comparisons: list[Any]
+
+    def trips(self, counters: Mapping[int, Affine]) -> Any:
+        """Return how often the condition holds, None if that is not static.
+
+        Args:
+          counters: the carried counters by position.
+        """
+        values = index_values(self.jaxpr.eqns, {}, {self.jaxpr.invars[i]: c for i, c in counters.items()}, 1)
+        found: Any = None
+        for eqn in self.comparisons:
+            number = _holds(eqn, values)
+            if number is None:
+                return None
+            same = found is None or _is_true(lambda a=found, b=number: a == b)
+            found = number if same else min_dim(found, number)
+        return found
+
+
+def _holds(eqn: Any, values: Mapping[Any, Any]) -> Any:
+    """Return for how many iterations a comparison of `Affine` integers holds, or None."""
+    sides = [
+        Affine(0, int(v.val), 1) if isinstance(v, Literal) and not v.aval.shape else values.get(v) for v in eqn.invars
+    ]
+    a, b = sides[::-1] if eqn.primitive in (lax.gt_p, lax.ge_p) else sides
+    if not isinstance(a, Affine) or not isinstance(b, Affine):
+        return None
+    step, distance = a.step - b.step, b.first - a.first + (eqn.primitive in (lax.le_p, lax.ge_p))
+    if step <= 0:
+        return None
+    return distance if step == 1 else (distance + step - 1) // step
+
+
+def _is_true(test: Callable[[], Any]) -> bool:
+    """Return whether sizes pass a test, False if that depends on symbolic dimensions."""
+    try:
+        return bool(test())
+    except InconclusiveDimensionOperation:
+        return False
+
+
+def _condition(test: Callable[[list[Any]], Any], start: Sequence[Deferred], static: Mapping[int, Any]) -> _Test | None:
+    """Return a loop's condition on static carried integers; None for others."""
     jaxpr = jax.make_jaxpr(test)([value.aval for value in start]).jaxpr
-    (result,) = jaxpr.outvars
-    eqn = next((e for e in jaxpr.eqns if result in e.outvars), None)
-    if eqn is None or eqn.primitive not in (lax.lt_p, lax.gt_p):
-        return None
-    counter, limit = eqn.invars if eqn.primitive is lax.lt_p else eqn.invars[::-1]
-    position = next((i for i in static if jaxpr.invars[i] is counter), None)
-    if position is None:
-        return None
-    if isinstance(limit, Literal):
-        return position, int(limit.val)
-    found = index_values(jaxpr.eqns, {}, {}, 1).get(limit)  # of sizes: nothing carried is static here
-    return (position, found.first) if isinstance(found, Affine) else None
+    jaxpr = jaxpr.replace(eqns=inline_reads(jaxpr.eqns))
+    defined_by = {v: e for e in jaxpr.eqns for v in e.outvars}
+    found: list[Any] = []
+    pending = list(jaxpr.outvars)
+    while pending:
+        v = pending.pop()
+        eqn = defined_by.get(v) if isinstance(v, Var) else None
+        if eqn is not None and (eqn.primitive in (lax.and_p, *RESHAPES) or eqn.primitive.name == "materialize"):
+            pending += eqn.invars
+        elif eqn is not None and eqn.primitive in COMPARISONS:
+            found.append(eqn)
+        else:
+            return None
+    test_of = _Test(jaxpr, found)
+    # Whichever way they count, if they do: values are known but for their steps.
+    ways = ({i: Affine(step, first, 1) for i, first in static.items()} for step in (1, -1))
+    return test_of if any(test_of.trips(way) is not None for way in ways) else None
 
 
 def scan_counted(
@@ -295,7 +365,7 @@ def scan_counted(
     start: Sequence[Deferred],
     static: Mapping[int, Any],
 ) -> list[Any] | None:
-    """Run a while loop that counts up by one as ``lax.scan``.
+    """Run a while loop that counts as ``lax.scan``.
 
     Args:
       static: the carried integers that are static in the first iteration, by position; values may be symbolic.
@@ -304,22 +374,70 @@ def scan_counted(
       The last carry, in which counters are integers or symbolic dimensions. None for loops that do not count, or whose
       trip count is not static, and where values vary between the devices of a mesh.
     """
-    bound = trip_count(test, start, static) if static else None
-    if bound is None:
+    condition = _condition(test, start, static) if static else None
+    if condition is None:
         return None
-    trips = bound[1] - static[bound[0]]
-    if isinstance(trips, int) and trips <= 0:
-        return [static[i] if i in static else value.make() for i, value in enumerate(start)]
-    body = trace_body(lambda carry, x: (step(carry), None), list(start), (), trips, _run)
+    body = trace_body(lambda carry, x: (step(carry), None), list(start), (), None, _run)
     if body is None:
         return None
+    body = dataclasses.replace(body, eqns=inline_reads(body.eqns))
     carry = list(body.carry)
-    counters = induction_variables(body, body.eqns, {carry[i]: value for i, value in static.items()})
-    counter = counters.get(carry[bound[0]])
-    if counter is None or counter.step != 1:
+    starts = {carry[i]: value for i, value in static.items()}
+    counters = induction_variables(body, body.eqns, starts)
+    trips = condition.trips({i: counters[v] for i, v in enumerate(carry) if v in counters})
+    if trips is None:
         return None
+    if isinstance(trips, int) and trips <= 0:
+        return [static[i] if i in static else value.make() for i, value in enumerate(start)]
+    if not isinstance(trips, int) and not _is_true(lambda: trips >= 0):
+        trips = max_dim(trips, 0)
+    body = dataclasses.replace(body, trips=trips)
+    counters = induction_variables(body, body.eqns, starts)
     final = _raised(body, counters).run()
     return [counters[v].after if v in counters else value for v, value in zip(carry, final, strict=True)]
+
+
+def counted_scan(eqn: Any, sizes: Sequence[Any]) -> ClosedJaxpr | None:
+    """Return a ``while`` equation's program as a scan; None if it does not count.
+
+    Args:
+      sizes: for each operand the integer or the symbolic dimension that it is; None for others.
+    """
+    cond, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
+    counts = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+    avals = [v.aval for v in eqn.invars]
+    static = {i: size for i, size in enumerate(sizes[sum(counts) :]) if size is not None}
+    if cond.out_avals[0].shape or not static:
+        return None
+    counted = False
+
+    def run(*operands: Any) -> list[Any]:
+        nonlocal counted
+
+        def constants(first: int, count: int) -> list[Any]:  # made where they are read, so that they stay static
+            every = zip(operands[first:], sizes[first:], avals[first:], strict=True)
+            return [v if size is None else _number(size, aval.dtype) for v, size, aval in list(every)[:count]]
+
+        def test(carry: list[Any]) -> Any:
+            return jaxpr_as_fun(cond)(*constants(0, counts[0]), *carry)[0]
+
+        def step(carry: list[Any]) -> list[Any]:
+            return jaxpr_as_fun(body)(*constants(counts[0], counts[1]), *carry)
+
+        start = operands[sum(counts) :]
+        made = [Deferred(v.aval, functools.partial(jnp.asarray, x)) for v, x in zip(eqn.outvars, start, strict=True)]
+        final = scan_counted(test, step, made, static)
+        counted = final is not None
+        results = zip(final or start, eqn.outvars, strict=True)
+        return [_number(x, v.aval.dtype) if isinstance(x, int) or is_symbolic_dim(x) else x for x, v in results]
+
+    closed = jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals))
+    return closed if counted else None
+
+
+def _number(size: Any, dtype: Any) -> Any:
+    """Return an integer or a symbolic dimension as an array."""
+    return np.asarray(size, dtype) if isinstance(size, int) else lax.convert_element_type(jnp.asarray(size), dtype)
 
 
 def _raised(body: Body, counters: Mapping[Any, Affine]) -> Body:
@@ -337,17 +455,30 @@ def _raised(body: Body, counters: Mapping[Any, Affine]) -> Body:
     body, xs = _with_inputs(body, reads)
     writes, squeezes = without_axis(writes, body.eqns)
     eqns = [*body.eqns, *squeezes]
-    dropped = set(counters)
-    while True:
-        ends = unchanged | {v: counters[v].after for v in dropped}
-        found = replace_buffers(body, eqns, writes, xs, ends, {})
-        live = without_unread(ClosedJaxpr(found.jaxpr, ()), lambda eqn: False).jaxpr.eqns
-        used = {v for e in live for v in variables(e.invars)}.union(variables(found.results))
-        if dropped.isdisjoint(used):
-            break
-        dropped -= used
-    inputs = {v: x for v, x in found.xs.items() if v in used}
+    numbers = {v: _Numbers(counter, v.aval.dtype, backwards) for v, counter in counters.items()}
+    ends = unchanged | {v: counter.after for v, counter in counters.items()}
+    found = replace_buffers(body, eqns, writes, {**xs, **numbers}, ends, {})
+    live = without_unread(ClosedJaxpr(found.jaxpr, ()), lambda eqn: False).jaxpr.eqns
+    used = {v for e in live for v in variables(e.invars)}.union(variables(found.results))
+    inputs = {v: x.values() if isinstance(x, _Numbers) else x for v, x in found.xs.items() if v in used}
     return dataclasses.replace(found, eqns=live, xs=inputs, loop=functools.partial(_run, reverse=backwards))
+
+
+class _Numbers(NamedTuple):
+    """A counter's values in all iterations, in the order in which the scan takes them."""
+
+    counter: Affine
+    dtype: Any
+    backwards: bool
+
+    def values(self) -> Any:
+        """Return the array."""
+        step, first, trips = self.counter.step, self.counter.first, self.counter.trips
+        if self.backwards:
+            step, first = -step, self.counter.after - step
+        numbers = lax.broadcasted_iota(self.dtype, (trips,), 0)
+        numbers = numbers * np.asarray(step, self.dtype) if step != 1 else numbers
+        return numbers if isinstance(first, int) and first == 0 else numbers + _number(first, self.dtype)
 
 
 def _generated_stacks(body: Body) -> dict[Any, Any]:
@@ -394,7 +525,10 @@ def _with_inputs(body: Body, reads: Mapping[Any, tuple[Any, Access]]) -> tuple[B
 
 def _run(body: Body, reverse: bool = False) -> tuple[list[Any], list[Any]]:
     def scan(step: Any, carry: Any, xs: Any, trips: Any) -> Any:
-        # JAX takes a symbolic length only from the arrays.
-        return lax.scan(step, carry, xs, length=trips if isinstance(trips, int) or not xs else None, reverse=reverse)
+        if isinstance(trips, int) or xs:  # JAX takes a symbolic length only from the arrays
+            length = trips if isinstance(trips, int) else None
+            return lax.scan(step, carry, xs, length=length, reverse=reverse)
+        numbers = lax.broadcasted_iota(np.int32, (trips,), 0)
+        return lax.scan(lambda carry, _: step(carry, xs), carry, numbers, reverse=reverse)
 
     return run_loop(body, scan)

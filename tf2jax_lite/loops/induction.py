@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from jax.export import is_symbolic_dim
 
-from tf2jax_lite.jaxprs.compat import Literal, Var
+from tf2jax_lite.jaxprs.compat import Literal, Var, max_dim, min_dim
 
 from .body import Body
 
@@ -30,14 +30,16 @@ _INDEX_ARITHMETIC = {
     lax.lt_p: np.less,
     lax.select_n_p: lambda which, no, yes: np.where(which, yes, no),
 }
-_RESHAPES = {lax.broadcast_in_dim_p, lax.convert_element_type_p, lax.squeeze_p, lax.reshape_p}
-_COMPARISONS: dict[Any, Callable[[Any], Any]] = {
+RESHAPES = frozenset({lax.broadcast_in_dim_p, lax.convert_element_type_p, lax.squeeze_p, lax.reshape_p, lax.copy_p})
+"""The primitives that keep a number, as an array of one element."""
+COMPARISONS: dict[Any, Callable[[Any], Any]] = {
     lax.lt_p: lambda d: d < 0,
     lax.le_p: lambda d: d <= 0,
     lax.gt_p: lambda d: d > 0,
     lax.ge_p: lambda d: d >= 0,
 }
-_ARITHMETIC = {lax.add_p, lax.sub_p, lax.lt_p, lax.select_n_p, *_RESHAPES}
+"""Tests of the difference of a comparison's operands, by primitive."""
+_ARITHMETIC = {lax.add_p, lax.sub_p, lax.lt_p, lax.select_n_p, *RESHAPES}
 INDEXING = frozenset({*_ARITHMETIC, lax.dynamic_slice_p})
 """The primitives that an element is read from a stack with."""
 
@@ -96,8 +98,9 @@ def induction_variables(body: Body, eqns: Sequence[Any], starts: Mapping[Any, An
         eqn = defined_by.get(after) if isinstance(after, Var) else None
         if before not in starts or eqn is None or eqn.primitive not in (lax.add_p, lax.sub_p):
             continue
-        if eqn.invars[0] is before and isinstance(eqn.invars[1], Literal):
-            step = int(eqn.invars[1].val) * (1 if eqn.primitive is lax.add_p else -1)
+        operands = eqn.invars[::-1] if eqn.primitive is lax.add_p and eqn.invars[1] is before else eqn.invars
+        if operands[0] is before and isinstance(operands[1], Literal):
+            step = int(operands[1].val) * (1 if eqn.primitive is lax.add_p else -1)
             found[before] = Affine(step, starts[before], body.trips)
     return found
 
@@ -117,10 +120,12 @@ def index_values(
     found = dict(xs)
     for eqn in eqns:
         result = eqn.outvars[0].aval if len(eqn.outvars) == 1 else None
-        if result is None or getattr(result, "shape", None) not in ((), (1,)) or not _is_integer(result.dtype):
+        if result is None or getattr(result, "shape", None) not in ((), (1,)) or not is_integer(result.dtype):
             continue
         if eqn.primitive.name == "dim_as_value":
             found[eqn.outvars[0]] = Affine(0, eqn.params["dim"], trips)
+        if eqn.primitive.name == "materialize" and isinstance(eqn.invars[0], Var) and eqn.invars[0] in found:
+            found[eqn.outvars[0]] = found[eqn.invars[0]]
         if not any(isinstance(v, Var) and v in found for v in eqn.invars):
             continue
         operands: list[Any] = [v.val if isinstance(v, Literal) else found.get(v, constants.get(v)) for v in eqn.invars]
@@ -174,14 +179,15 @@ def is_static(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic, int, float))
 
 
-def _is_integer(dtype: Any) -> bool:
+def is_integer(dtype: Any) -> bool:
+    """Return whether a dtype is that of integers or booleans."""
     return jnp.issubdtype(dtype, jnp.integer) or dtype == jnp.bool_
 
 
 def _folded(eqn: Any, operands: Sequence[Any], result: Any) -> np.ndarray | None:
     """Evaluate an equation on arrays of the values in all iterations."""
     shapes = [v.aval.shape for v in eqn.invars]
-    if eqn.primitive in _RESHAPES:
+    if eqn.primitive in RESHAPES:
         return np.reshape(operands[0], (-1, *result.shape)).astype(result.dtype) if shapes[0] in ((), (1,)) else None
     if eqn.primitive is lax.dynamic_slice_p:
         stack, index = operands
@@ -203,7 +209,7 @@ def _affine(eqn: Any, operands: Sequence[Any], trips: Any) -> Affine | bool | No
         return None
     x: Any = parts[0]
     y: Any = parts[-1]
-    if primitive in _RESHAPES:
+    if primitive in RESHAPES:
         return x
     if primitive is lax.neg_p:
         return Affine(-x.step, -x.first, trips)
@@ -211,14 +217,16 @@ def _affine(eqn: Any, operands: Sequence[Any], trips: Any) -> Affine | bool | No
         return x.plus(y, 1 if primitive is lax.add_p else -1)
     if primitive is lax.mul_p and (x.step == 0 or y.step == 0) and not any(is_symbolic_dim(p.first) for p in (x, y)):
         return Affine(x.step * y.first + y.step * x.first, x.first * y.first, trips)
-    if primitive in _COMPARISONS:
-        return x.plus(y, -1).always(_COMPARISONS[primitive])
+    if primitive in COMPARISONS:
+        return x.plus(y, -1).always(COMPARISONS[primitive])
     if primitive is lax.min_p or primitive is lax.max_p:
-        is_first = x.plus(y, -1).always(_COMPARISONS[lax.le_p if primitive is lax.min_p else lax.ge_p])
+        is_first = x.plus(y, -1).always(COMPARISONS[lax.le_p if primitive is lax.min_p else lax.ge_p])
+        if is_first is None and x.step == y.step == 0:
+            return Affine(0, (min_dim if primitive is lax.min_p else max_dim)(x.first, y.first), trips)
         return None if is_first is None else x if is_first else y
     if primitive is lax.clamp_p:
         low, value, high = parts
-        at_most = _COMPARISONS[lax.le_p]
+        at_most = COMPARISONS[lax.le_p]
         is_inside = low.plus(value, -1).always(at_most) and value.plus(high, -1).always(at_most)  # type: ignore[union-attr]
         return value if is_inside else None
     return None

@@ -25,7 +25,7 @@ from tf2jax_lite.frontend.saved import graph_def_file, meta_graph, ref_variables
 from tf2jax_lite.frontend.saved.graph_def_file import fetches
 from tf2jax_lite.frontend.saved.lookup_tables import TABLE_OPS
 from tf2jax_lite.frontend.saved.saved_model import trainable_nodes
-from tf2jax_lite.ir.traversal import live_nodes, reached
+from tf2jax_lite.ir.traversal import called_functions, live_nodes, reached
 from tf2jax_lite.lowering.planning.compiled_ops import evaluated_ops
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
@@ -343,8 +343,11 @@ def _needs(
         graph = verified_graph(graph, current_config(), only=("legacy_tensor_arrays", "functionalize"))
     except UnsupportedError as error:
         problems["control flow"] = [str(error)]
-    main, library = graph.main, dict(graph.functions)
-    ops = registry.ops_in_force()
+    # Functions that write checkpoints are called by no signature, and have ops without an implementation.
+    called = called_functions(graph)
+    library = {name: function for name, function in graph.functions.items() if name in called}
+    graph = ir.Graph(graph.main, library)
+    main, ops = graph.main, registry.ops_in_force()
     effects = Summaries(library, ops)
     evaluator = StringEvaluator(current_config().max_constant_bytes)
     evaluated = evaluated_ops(graph.specs, ops, evaluator)

@@ -112,9 +112,41 @@ def _platform_index(platforms: Sequence[str], platform: str | None) -> int:
     return 0
 
 
+class StableHLOFunction:
+    """A StableHLO module as a JAX function of flat arrays; see `from_stablehlo`.
+
+    Attributes:
+      types: of the arguments.
+    """
+
+    def __init__(self, module: Module, platforms: Sequence[str], *, infer_relu: bool):
+        main = main_function(module)
+        self.types = [
+            t
+            for t, attrs in zip(main.body.types, main.arg_attrs, strict=True)
+            if isinstance(t, TensorType) and attrs.get("jax.global_constant") != "_platform_index"
+        ]
+        self._module, self._platforms, self._infer_relu = module, platforms, infer_relu
+        self.__name__ = self.__qualname__ = "stablehlo_module"
+        self.__doc__ = f"A StableHLO module of {', '.join(map(str, self.types)) or 'no arguments'}."
+
+    def __call__(self, *args: Any) -> Any:
+        """Return the module's result, or a tuple of several."""
+        if len(args) != len(self.types):
+            raise InputError(f"the module takes {len(self.types)} arguments, got {len(args)}.")
+        arrays = [_as_argument(v, t) for v, t in zip(args, self.types, strict=True)]
+        results = evaluate(self._module, arrays, platforms=self._platforms, infer_relu=self._infer_relu)
+        results = [jnp.asarray(v) for v in results]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def with_params(self, params: Any, *args: Any) -> Any:
+        """Return the module's results, as a function that takes params, too."""
+        return self(*args)
+
+
 def from_stablehlo(
     payload: bytes | str, *, platforms: Sequence[str] = (), infer_relu: bool = True
-) -> Callable[..., Any]:
+) -> StableHLOFunction:
     """Convert a StableHLO module to a JAX function.
 
     Args:
@@ -125,6 +157,7 @@ def from_stablehlo(
 
     Returns:
       A function of the module's arguments, flat arrays; it returns one array, or a tuple of several.
+      ``export_functions({"name": (function, {})}, path)`` writes it as an artifact, with its source.
 
     Raises:
       InvalidModelError: the payload is damaged, or not StableHLO.
@@ -135,25 +168,7 @@ def from_stablehlo(
       >>> fn = tf2jax.from_stablehlo(exported.mlir_module_serialized)
       >>> grads = jax.grad(lambda x: fn(x).sum())(np.zeros(2, np.float32))
     """
-    module = parse(payload)
-    main = main_function(module)
-    types = [
-        t
-        for t, attrs in zip(main.body.types, main.arg_attrs, strict=True)
-        if isinstance(t, TensorType) and attrs.get("jax.global_constant") != "_platform_index"
-    ]
-
-    def function(*args: Any) -> Any:
-        if len(args) != len(types):
-            raise InputError(f"the module takes {len(types)} arguments, got {len(args)}.")
-        arrays = [_as_argument(v, t) for v, t in zip(args, types, strict=True)]
-        results = evaluate(module, arrays, platforms=platforms, infer_relu=infer_relu)
-        results = [jnp.asarray(v) for v in results]
-        return results[0] if len(results) == 1 else tuple(results)
-
-    function.__name__ = function.__qualname__ = "stablehlo_module"
-    function.__doc__ = f"A StableHLO module of {', '.join(map(str, types)) or 'no arguments'}."
-    return function
+    return StableHLOFunction(parse(payload), platforms, infer_relu=infer_relu)
 
 
 @functools.singledispatch

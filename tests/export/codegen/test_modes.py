@@ -35,8 +35,16 @@ def shared():
     return keras.Model(inputs, norm(layers.Dense(6, name="dense")(norm(inputs))))
 
 
+def one_frozen():
+    """A normalization without training mode, behind one that trains."""
+    inputs = keras.Input((6,))
+    x = layers.BatchNormalization(name="norm")(layers.Dense(4, name="dense")(inputs))
+    return keras.Model(inputs, layers.BatchNormalization(name="frozen", trainable=False)(x))
+
+
 MODELS = {
     "images": images,
+    "one_frozen": one_frozen,
     "axis": lambda: images(axis=3, epsilon=1e-5, momentum=0.9),
     "rows": rows,
     "no_scale": lambda: images(scale=False),
@@ -57,7 +65,7 @@ def export(model, folder, **options):
     return functions, (folder / "out" / "model.py").read_text()
 
 
-@pytest.mark.default_cases("axis", "neither")
+@pytest.mark.default_cases("axis", "neither", "one_frozen")
 @pytest.mark.parametrize("name", MODELS)
 def test_both_modes_agree(name, tmp_path):
     """Results, gradients and updates are those of the converted functions."""

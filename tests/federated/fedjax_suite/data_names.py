@@ -17,8 +17,10 @@ def seeded(function):
     """``seed=n`` is ``seed=np.random.RandomState(n)``."""
 
     @functools.wraps(function)
-    def call(*args, seed=None, **more):
-        return function(*args, seed=seed if seed is None else np.random.RandomState(seed), **more)
+    def call(*args, **given):
+        if given.get("seed") is not None:
+            given["seed"] = np.random.RandomState(given["seed"])
+        return function(*args, **given)
 
     return call
 

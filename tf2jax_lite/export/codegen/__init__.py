@@ -6,10 +6,11 @@ Read in this order:
   block_ir: the tree of blocks; a jaxpr with calls inlined and dead equations eliminated.
   registry, rules: one line of source per equation; `rules_*` are the rules by kind of primitive.
   literals, names, free_names: constants and identifiers of the source.
-  counted_loops, jax_random: while loops over sizes as scans, dropout by a key; before and after idioms.
+  scans, jax_random: scans without repeated carries, dropout by a key; before and after idioms.
   norms, modes: normalizations with the params of a layer; inference and training as one function.
   hyperparameters, roles: defaults that all calls share; names of values.
-  functions, derivative_rules, constants: control flow, custom derivatives, large constants as arguments.
+  functions, derivative_rules, own_derivatives, constants: control flow, custom derivatives, those that JAX derives
+    anyway, large constants as arguments.
   templates: printed statements, with references to values, params and constants instead of names.
   structure: functions for scopes and repeated parts, loops, params of functions, and names of values.
   entries, module, support_functions, formatter: public functions, the module, functions that read params, line breaks.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,13 +21,17 @@ import numpy as np
 from tf2jax_lite.autodiff.custom_gradient import NODE, TANGENT, has_offset, transposed, zero_results
 from tf2jax_lite.jaxprs import compat
 from tf2jax_lite.jaxprs.compat import COMPOSITE, ClosedJaxpr, Jaxpr, bind, composite_jaxpr, jaxpr_as_fun
+from tf2jax_lite.loops.counted import counted_scan
 from tf2jax_lite.loops.derivatives import DERIVATIVES, as_loops
+from tf2jax_lite.loops.induction import Affine, index_values
 from tf2jax_lite.loops.while_loop import LOOP_START, WITH_RESIDUALS
 from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringError, OpError
 
 from .literals import has_short_source
+from .own_derivatives import differentiable_results
 
-_NAMED = {"philox_key": [((2,), "int32")], "philox_uniform": [((2,), "uint32"), ((4,), "uint32")]}
+_STREAM = [((2,), "uint32"), ((4,), "uint32")]
+_NAMED = {"philox_key": [((2,), "int32")], "philox_uniform": _STREAM, "philox_normal": _STREAM}
 """Inner functions that stay one equation, by name, with the arguments that they have a function in source for."""
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_lin", "xla_call"}
 _SMALL = 16  # constants of up to this many elements are written into the source
@@ -45,6 +50,14 @@ class Constant(Value):
     """An array that is too large for the source."""
 
     array: Any = None
+
+    @functools.cached_property
+    def content(self) -> Any:
+        """A key that arrays with equal elements share."""
+        if jnp.issubdtype(self.array.dtype, jax.dtypes.extended):
+            return id(self.array)
+        array = np.asarray(self.array)
+        return array.dtype.name, array.shape, hashlib.sha256(array.tobytes()).digest()
 
 
 @dataclasses.dataclass(eq=False)
@@ -130,11 +143,15 @@ class _Reader:
     def __init__(self) -> None:
         self._constants: dict[int, Value | Literal] = {}
         self._kept: list[Any] = []
+        self._sizes: dict[int, tuple[Value, Any]] = {}  # integers that are static, and the values, which keep their ids
         self._open: dict[str, object] = {}  # functions whose derivative rules are being read; the rules may call them
         self._with_rules = True
 
-    def block(self, closed: ClosedJaxpr, path: tuple[str, ...]) -> Block:
+    def block(self, closed: ClosedJaxpr, path: tuple[str, ...], given: Sequence[Value | Literal] = ()) -> Block:
         args = [Value(var.aval) for var in closed.jaxpr.invars]
+        for arg, item in zip(args, given, strict=False):  # that it takes from outside
+            if (size := self._size(item)) is not None:
+                self._sizes[id(arg)] = arg, size
         steps: list[Equation] = []
         results = self._inline(closed.jaxpr, [self._constant(c) for c in closed.consts], args, path, steps)
         block = Block(args, steps, results)
@@ -178,6 +195,10 @@ class _Reader:
                 first = eqn.params["args"]
                 env.update(zip(eqn.outvars, inputs[first : first + eqn.params["results"]], strict=True))
                 continue
+            own = differentiable_results(jaxpr, eqn) if name == NODE and eqn.params["derived"] else None
+            if own is not None:
+                env.update(zip(eqn.outvars, map(read, own), strict=True))
+                continue
             if name in (LOOP_START, WITH_RESIDUALS):  # identities with derivatives, which need JAX's primitives alone
                 env.update(zip(eqn.outvars, inputs, strict=False))
                 continue
@@ -187,6 +208,13 @@ class _Reader:
                 env.update(zip(eqn.outvars, outputs, strict=True))
                 steps.append(Equation(kept, {}, inputs, outputs, here))
                 continue
+            if name == "while":
+                counted = counted_scan(eqn, list(map(self._size, inputs)))
+                if counted is not None:
+                    consts_in = [self._constant(c) for c in counted.consts]
+                    results = self._inline(counted.jaxpr, consts_in, inputs, here, steps)
+                    env.update(zip(eqn.outvars, results, strict=True))
+                    continue
             without_rule = name in ("custom_jvp_call", "custom_vjp_call") and not self._with_rules
             if name in _CALLS or without_rule or name in (COMPOSITE, TANGENT, *DERIVATIVES):
                 if name == TANGENT:
@@ -203,6 +231,7 @@ class _Reader:
                 continue
             outputs = [Value(var.aval, here[-1] if here else "") for var in eqn.outvars]
             env.update(zip(eqn.outvars, outputs, strict=True))
+            self._note(eqn, inputs, outputs)
             step = Equation(name, dict(eqn.params), inputs, outputs, here)
             if name in _INNER_READERS:
                 _INNER_READERS[name](self, step, eqn)
@@ -211,8 +240,24 @@ class _Reader:
             steps.append(step)
         return [read(atom) for atom in jaxpr.outvars]
 
+    def _size(self, item: Value | Literal) -> Any:
+        """Return the static integer or symbolic dimension that a value is, or None."""
+        if isinstance(item, Literal):
+            return int(item.array) if item.array.ndim == 0 and item.array.dtype.kind in "iu" else None
+        return self._sizes[id(item)][1] if id(item) in self._sizes else None
+
+    def _note(self, eqn: Any, inputs: Sequence[Value | Literal], outputs: Sequence[Value]) -> None:
+        """Remember the sizes that an equation computes."""
+        pairs = [(v, self._size(item)) for v, item in zip(eqn.invars, inputs, strict=True)]
+        known = {v: Affine(0, size, 1) for v, size in pairs if size is not None and not isinstance(v, compat.Literal)}
+        found = index_values([eqn], {}, known, 1)
+        for v, output in zip(eqn.outvars, outputs, strict=True):
+            if isinstance(number := found.get(v), Affine):
+                self._sizes[id(output)] = output, number.first
+
     def scan(self, step: Equation, eqn: Any) -> None:
-        step.blocks["body"] = self.block(eqn.params["jaxpr"], ())
+        given = step.inputs[: compat.scan_counts(eqn.params)[0]]
+        step.blocks["body"] = self.block(eqn.params["jaxpr"], (), given)
 
     def while_loop(self, step: Equation, eqn: Any) -> None:
         cond, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
@@ -222,11 +267,12 @@ class _Reader:
             step.inputs = [*step.inputs[:count], *step.inputs]
             step.params["body_nconsts"] += count
         step.blocks["cond"] = self.block(cond, ())
-        step.blocks["body"] = self.block(body, ())
+        first = step.params["cond_nconsts"]
+        step.blocks["body"] = self.block(body, (), step.inputs[first:][: step.params["body_nconsts"]])
 
     def cond(self, step: Equation, eqn: Any) -> None:
         for index, branch in enumerate(eqn.params["branches"]):
-            step.blocks[f"branch{index}"] = self.block(branch, ())
+            step.blocks[f"branch{index}"] = self.block(branch, (), step.inputs[1:])
 
     def checkpoint(self, step: Equation, eqn: Any) -> None:
         step.blocks["body"] = self.block(ClosedJaxpr(eqn.params["jaxpr"], ()), ())

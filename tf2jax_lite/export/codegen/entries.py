@@ -43,6 +43,7 @@ class Entry:
       in_place: names of updated variables that layers assign themselves, in a copy of the params.
       train: the argument that selects training mode, if it has one.
       callers: public functions that call it: for inference, and for training.
+      training: whether a class has to be in training mode for it.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Entry:
     in_place: set[str] = dataclasses.field(default_factory=set)
     train: Value | None = None
     callers: Sequence[Entry] = ()
+    training: bool = False
 
     def docstring(self, params: Sequence[str], key: str, after: str = "") -> list[str]:
         """Return the lines of its docstring.

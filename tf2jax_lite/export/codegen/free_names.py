@@ -53,7 +53,7 @@ def undefined(source: str) -> list[str]:
     """
     module = symtable.symtable(source, "model.py", "exec")
     known = {s.get_name() for s in module.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
-    known |= set(dir(builtins))
+    known |= {*dir(builtins), "__file__"}
     tables, unknown = [module], set()
     while tables:
         table = tables.pop()

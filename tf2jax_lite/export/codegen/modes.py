@@ -82,7 +82,9 @@ def _merged(other: Entry, train: Entry) -> Entry:
     updates = has_updates(block)
     flag = Value(None, "train") if updates else None
     steps = [
-        dataclasses.replace(s, inputs=[*s.inputs[:-1], flag]) if flag is not None and s.name == BATCH_NORM else s
+        dataclasses.replace(s, inputs=[*s.inputs[:-1], flag])
+        if flag is not None and s.name == BATCH_NORM and s.params["momentum"] is not None
+        else s
         for s in block.steps
     ]
     block = dataclasses.replace(block, steps=steps)

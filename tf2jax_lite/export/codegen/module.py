@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.calling.params import param_path
@@ -23,7 +20,6 @@ from tf2jax_lite.support.errors import ExportError
 from . import free_names, idioms, literals, rules_solvers  # noqa: F401
 from .block_ir import Constant, Equation
 from .constants import name_constants, pass_constants
-from .counted_loops import has_uncounted_loop, scan_counted_loops
 from .derivative_rules import stop_gradients_of_loops, write_rules
 from .entries import Entry, is_read, leaves_of, nested_text, structure_text
 from .formatter import define, docstring, statement, tidy
@@ -36,6 +32,7 @@ from .modes import merge_modes
 from .names import RESERVED, Names
 from .norms import has_updates, write_batch_norms, write_layer_norms, write_without_training
 from .roles import name_roles
+from .scans import has_uncounted_loop, simplify_scans
 from .structure.calls import FUNCTIONS, Calls
 from .structure.items import Body, Function, Program
 from .structure.plans import KIND_DOCS, Plan, common_role, kind, leaves, plan, role
@@ -98,7 +95,7 @@ def write_module(
     given: dict[Any, tuple[str, ...]] = {}
     try:
         for entry in entries:
-            scan_counted_loops(entry.block)
+            simplify_scans(entry.block)
         rules = idioms.rules_of()
         for entry in entries:
             rewrite_all(entry.block, rules)
@@ -106,11 +103,11 @@ def write_module(
         for entry in entries:
             if random == "jax":
                 draw_from_key(entry)
-            if writer is None and not scan_layers:  # a scan has stacked copies of params, which are not updated
+            if not scan_layers:  # a scan has stacked copies of params, which are not updated
                 write_batch_norms(entry, names, rules)
         if writer is None:
             write_layer_norms({entry.name: (entry.block, entry.variables) for entry in entries}, names)
-        entries = merge_modes(entries, rules) if writer is None else entries
+        entries = merge_modes(entries, rules)
         trains = any(has_updates(entry.block) for entry in entries)
         for entry in entries:
             if not trains:
@@ -236,6 +233,7 @@ class ModuleWriter:
             for name, line in (
                 ("functools", "import functools"),
                 ("math", "import math"),
+                ("pathlib", "import pathlib"),
                 ("jax", "import jax"),
                 ("jnp", "import jax.numpy as jnp"),
                 ("np", "import numpy as np"),
@@ -248,7 +246,7 @@ class ModuleWriter:
         names = f"__all__ = [{', '.join(literals.value(n) for n in public)}]"
         if len(names) > 88:
             names = "\n".join(["__all__ = [", *(f"    {literals.value(n)}," for n in public), "]"])
-        standard = [line for line in imports if line in ("import functools", "import math")]
+        standard = [line for line in imports if line in ("import functools", "import math", "import pathlib")]
         others = [line for line in imports if line not in standard]
         blank = [""] if standard else []
         return "\n".join([*head, "", *standard, *blank, *others, "", names, "", "", body]), self.constants
@@ -306,12 +304,9 @@ class ModuleWriter:
 
     def constant(self, value: Constant) -> str:
         """Name a large constant; equal ones have one name."""
-        content = np.asarray(value.array) if not jnp.issubdtype(value.array.dtype, jax.dtypes.extended) else None
-        if content is not None and id(value) not in self._names:
-            key = content.dtype.name, content.shape, hashlib.sha256(content.tobytes()).digest()
-            same = self._equal.setdefault(key, value)
-            if same is not value:
-                self._names[id(value)] = self._names[id(same)]
+        same = self._equal.setdefault(value.content, value)
+        if same is not value and id(value) not in self._names:
+            self._names[id(value)] = self._names[id(same)]
         if id(value) not in self._names:
             base = f"constants/{value.hint or 'array'}"
             name, count = base, 0

@@ -66,6 +66,8 @@ class Hole:
 
 
 Part = str | Ref | Read | Hole
+OPEN, LOAD, CLOSE = "\0make ", "\0load ", "\0end"
+"""Text around a member of a class: the source that makes it, then names of its variables, each before its param."""
 
 
 @dataclasses.dataclass(eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -112,20 +113,28 @@ def _statistics(
 
 
 def as_function(
-    module: type, to_variables: Callable[[Any], Any], updates: Collection[str]
+    module: type, to_variables: Callable[[Any], Any], updates: Collection[str], *, training: bool
 ) -> Callable[..., tuple[Any, dict[str, Any]]]:
     """Return a class of exported source as a function.
 
     Args:
       to_variables: the source's function that makes `nnx.Variable` of arrays.
+      training: whether the function is the class's in training mode.
 
     Returns:
       ``function(params, *arguments, rng=key)``, which returns the results and the updated nested params.
     """
+    nnx = import_nnx()
 
     def function(params: Mapping[str, Any], *arguments: Any, **key: Any) -> tuple[Any, dict[str, Any]]:
         variables = to_variables(params)
-        results = module(variables)(*arguments, **({"rngs": key["rng"]} if key else {}))
+        model = module.from_params(variables)  # type: ignore[attr-defined]
+        (model.train if training else model.eval)()
+        streams = [node for _, node in nnx.iter_graph(model) if isinstance(node, nnx.RngStream)] if key else []
+        for number, stream in enumerate(streams):
+            stream.key[...], stream.count[...] = jax.random.fold_in(key["rng"], number), 0
+        draws = "rngs" in inspect.signature(model.__call__).parameters
+        results = model(*arguments, **({"rngs": key["rng"]} if draws else {}))
         held = flatten_params(variables)
         after = {name: held[name][...] if name in updates else value for name, value in flatten_params(params).items()}
         return results, nest_params(after)

@@ -39,7 +39,7 @@ from tf2jax_lite.federated.aggregators.clipping import ClippingFactory, Quantile
 from tf2jax_lite.federated.aggregators.tree_noise import TreeNoise, TreeQuantileEstimation
 from tf2jax_lite.jaxprs.compat import define_prng_impl
 from tf2jax_lite.learning.checks import check_number
-from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput, Mechanism
+from tf2jax_lite.learning.process import AggregationProcess, ClientUpdates, Guarantee, MeasuredProcessOutput, Mechanism
 from tf2jax_lite.support.errors import InputError
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
 
 
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", "<u4")
+_LOCAL: frozenset[Guarantee] = frozenset({"differential privacy", "local differential privacy"})
 _BITS, _SPLIT, _FOLD = range(3)  # nonces: streams of one key that never meet
 
 
@@ -423,7 +424,7 @@ class LocalDpFactory(Factory):
             process,
             report=report,
             refuses_weights="a client's weight would leave it without noise",
-            guarantees=process.guarantees | ({"differential privacy"} if self.noise_multiplier else set()),
+            guarantees=process.guarantees | (_LOCAL if self.noise_multiplier else set()),
             bounds_updates=True,
             is_secret=True,
             noise_seed=self.noise_seed,

@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import math
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -98,9 +98,9 @@ class SecureSumFactory(Factory):
           num_clients: the size of the cohort.
           bound: the round's bound; the fixed one if None.
         """
-        levels = self.levels(num_clients)
-        bound = self.bound if bound is None else bound
+        return self._quantized(update, self.levels(num_clients), self.bound if bound is None else bound)
 
+    def _quantized(self, update: Any, levels: Any, bound: Any) -> Any:
         def leaf(x: Any) -> Any:
             scaled = jnp.round(jnp.clip(x / bound, -1, 1) * levels).astype(jnp.int32)
             return self._reduced(jax.lax.bitcast_convert_type(scaled, jnp.uint32))
@@ -109,13 +109,12 @@ class SecureSumFactory(Factory):
 
     def client_mask(self, template: Any, key: Any, index: Any, num_clients: int) -> Any:
         """Return what client ``index`` adds to its update: a pytree of uint32."""
-        mask, offsets = _draw(template, _own_key(key, index)), self._offsets(num_clients)
-        if offsets.size:
+        mask = _draw(template, _own_key(key, index))
 
-            def add(k: Any, mask: Any) -> Any:
-                return _add(mask, _pair(template, key, index, (index + offsets[k]) % num_clients))
+        def add(k: Any, mask: Any) -> Any:
+            return _add(mask, _pair(template, key, index, (index + self._offset(k, num_clients)) % num_clients))
 
-            mask = jax.lax.fori_loop(0, offsets.size, add, mask)
+        mask = jax.lax.fori_loop(0, self._num_neighbors(num_clients), add, mask)
         return jax.tree.map(self._reduced, mask)
 
     def create(self, template: Any) -> AggregationProcess:
@@ -128,18 +127,25 @@ class SecureSumFactory(Factory):
 
         def zero(state: Any, num_clients: int) -> Any:
             del state
-            self.levels(num_clients)
-            total = jax.tree.map(lambda t: jnp.zeros(t.shape, jnp.uint32), wide)
-            return total, jnp.zeros((num_clients,), bool), [jnp.zeros((), jnp.int32) for _ in range(4)]
+            levels = self.levels(num_clients)
+            total = jax.tree.map(lambda t: np.zeros(t.shape, np.uint32), wide)
+            # The number of clients is no constant of programs, which cohorts of other sizes share.
+            step = (1.0 if isinstance(self.bound, QuantileEstimation) else self.bound) / levels
+            wide_float = jax.dtypes.canonicalize_dtype(np.float64)
+            cohort = _Cohort(np.int32(num_clients), np.float32(levels), np.asarray(step, wide_float))
+            survived = np.zeros(max(128, 1 << (num_clients - 1).bit_length()), bool)
+            return total, survived, [np.int32(0) for _ in range(4)], cohort
 
         def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
-            total, survived, counts = accumulator
-            size, bound = survived.shape[0], bound_of(state)
+            total, survived, counts, cohort = accumulator
+            bound = bound_of(state)
             update = cast_like(updates.update, wide)
-            masks = jax.vmap(lambda i: self.client_mask(wide, key, i, size))(updates.index)
-            sent = _add(self.quantize(update, size, bound), masks)
+            masks = jax.vmap(lambda i: self.client_mask(wide, key, i, cohort.size))(updates.index)
+            sent = _add(self._quantized(update, cohort.levels, bound), masks)
             total = jax.tree.map(lambda t, x: t + _sum(x, updates.mask), total, sent)
-            survived = survived.at[jnp.where(updates.mask, updates.index, size)].set(True, mode="drop")
+            survived = (
+                jnp.asarray(survived).at[jnp.where(updates.mask, updates.index, survived.size)].set(True, mode="drop")
+            )
             numbers = sum(
                 jnp.sum(rows(updates.mask, x) & (jnp.abs(x) > bound), dtype=jnp.int32) for x in jax.tree.leaves(update)
             )
@@ -149,24 +155,24 @@ class SecureSumFactory(Factory):
                 row_norms(update, math.inf) <= (bound if estimation is None else state),
             )
             clients = [jnp.sum(kind & updates.mask, dtype=jnp.int32) for kind in kinds]
-            return total, survived, _add(counts, [numbers, *clients])
+            return total, survived, _add(counts, [numbers, *clients]), cohort
 
         def merge(a: Any, b: Any) -> Any:
-            return _add(a[0], b[0]), a[1] | b[1], _add(a[2], b[2])
+            return _add(a[0], b[0]), a[1] | b[1], _add(a[2], b[2]), a[3]
 
         def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:
-            total, survived, (clipped, above, under, within) = accumulator
-            size, bound = survived.shape[0], bound_of(state)
+            total, survived, (clipped, above, under, within), cohort = accumulator
+            bound = bound_of(state)
             number = jnp.sum(survived, dtype=jnp.int32)
             failed = number < self.min_clients
-            total = self._unmask(wide, total, survived, key)
-            step = bound / self.levels(size)
+            total = self._unmask(wide, total, survived, cohort.size, key)
+            step = cohort.step if estimation is None else bound / cohort.levels
 
             def leaf(x: Any, t: Any) -> Any:
                 # Two's complement of k bits: shift up and arithmetically down again.
                 spare = 32 - self.modulus_bits
                 signed = jax.lax.bitcast_convert_type(x << spare, jnp.int32) >> spare
-                return jnp.where(failed, 0, signed.astype(t.dtype) * step)
+                return jnp.where(failed, 0, signed.astype(t.dtype) * step.astype(t.dtype))
 
             result = cast_like(jax.tree.map(leaf, total, wide), template)
             measured = {
@@ -192,13 +198,13 @@ class SecureSumFactory(Factory):
             is_secret=True,
         )
 
-    def _unmask(self, template: Any, total: Any, survived: Any, key: Any) -> Any:
+    def _unmask(self, template: Any, total: Any, survived: Any, size: Any, key: Any) -> Any:
         """Remove the survivors' own masks, and those shared with dropped clients."""
-        size = survived.shape[0]
-        offsets = jnp.concatenate([jnp.zeros((1,), jnp.int32), self._offsets(size)])
+        each = 1 + self._num_neighbors(size)
 
         def one(k: Any, total: Any) -> Any:
-            i, offset = k // offsets.shape[0], offsets[k % offsets.shape[0]]
+            i, place = k // each, k % each
+            offset = jnp.where(place == 0, 0, self._offset(place - 1, size))
             j = (i + offset) % size
 
             def own() -> Any:
@@ -213,17 +219,32 @@ class SecureSumFactory(Factory):
             # A mask is drawn where it is needed, so without dropped clients this costs one draw for each client.
             return jax.lax.cond(survived[i] & ((offset == 0) | ~survived[j]), take, lambda t: t, total)
 
-        return jax.lax.fori_loop(0, size * offsets.shape[0], one, total)
+        return jax.lax.fori_loop(0, size * each, one, total)
 
     def _reduced(self, x: Any) -> Any:
         return x & jnp.uint32(2**self.modulus_bits - 1)
 
-    def _offsets(self, size: int) -> jax.Array:
-        """Return the distances of each client's neighbors on the circle of clients."""
-        if self.num_neighbors is None or self.num_neighbors >= size - 1:
-            return jnp.arange(1, size, dtype=jnp.int32)
-        half = self.num_neighbors // 2
-        return jnp.asarray(sorted({o for k in range(1, half + 1) for o in (k, size - k)}), jnp.int32)
+    def _num_neighbors(self, size: Any) -> Any:
+        return size - 1 if self.num_neighbors is None else jnp.minimum(self.num_neighbors, size - 1)
+
+    def _offset(self, k: Any, size: Any) -> Any:
+        """Return the distance of a client's neighbor k on the circle of clients."""
+        number = self._num_neighbors(size)
+        return jnp.where(k < number // 2, k + 1, size - number + k)
+
+
+class _Cohort(NamedTuple):
+    """Facts of a round.
+
+    Attributes:
+      size: its number of clients.
+      levels: the largest integer that one of them sends, exact in float32.
+      step: the number that an integer of 1 stands for, if the bound is fixed.
+    """
+
+    size: Any
+    levels: Any
+    step: Any
 
 
 def _own_key(key: Any, index: Any) -> Any:

@@ -35,7 +35,6 @@ from tf2jax_lite.federated.compose import (
     checked_ids,
     reusable,
     split_diagnostics,
-    with_diagnostics,
     with_key,
 )
 from tf2jax_lite.federated.execution import Cohort, CohortResult
@@ -113,7 +112,7 @@ class _Buffer:
         self._server, self._size, self._concurrency = server, size, concurrency
         self._exponent, self._latency = exponent, latency
         self._is_private = "differential privacy" in server.aggregation.guarantees
-        work = with_diagnostics(blocks.client_work) if blocks.client_diagnostics else blocks.client_work
+        work = server.client_work()
         changing = changing_values(blocks.model, blocks.model.shapes.non_trainable)
         form = route.pack(ClientResult(server.form, jax.ShapeDtypeStruct((), jnp.float32), changing))
         # The sum is not used: updates wait for the buffer. The runner finds those that are not usable.

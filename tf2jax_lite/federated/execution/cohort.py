@@ -182,6 +182,7 @@ class Cohort:
       ids: each client's id, or None.
       keys: each client's JAX key of the round; None to derive them from the round's.
       part: the half of each client's examples that is taken; None for all. See `half`.
+      prepare: see `ClientWork.prepare`.
     """
 
     clients: Sequence[Any]
@@ -193,6 +194,7 @@ class Cohort:
     ids: Sequence[Any] | None = None
     keys: Sequence[Any] | None = None
     part: Half | None = None
+    prepare: Callable[..., Any] | None = None
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -211,11 +213,11 @@ class Cohort:
         return dataclasses.replace(self, part=Half(number, None if self.batching is None else self.batching.batch_size))
 
     def of_work(self, work: ClientWork) -> Cohort:
-        """Return the cohort cut as a work needs it; see `ClientWork.drops_fill`."""
+        """Return the cohort as a work needs it; see its `drops_fill` and `prepare`."""
         batching = self.batching
-        if not (work.drops_fill and isinstance(batching, ShuffleRepeatBatchHParams)):
-            return self
-        return dataclasses.replace(self, batching=dataclasses.replace(batching, fill_remainder=False))
+        if work.drops_fill and isinstance(batching, ShuffleRepeatBatchHParams):
+            batching = dataclasses.replace(batching, fill_remainder=False)
+        return dataclasses.replace(self, batching=batching, prepare=work.prepare)
 
     def after(self, outputs: Mapping[int, Any]) -> Cohort:
         """Return the cohort whose clients' inputs are their outputs of a first pass.
@@ -293,13 +295,17 @@ class Cohort:
             found = self._client(index, item)
             if found is None or found.steps == 0:
                 continue
+            who, given = f"client {index} of the round", found.examples
+            if self.prepare is not None:
+                examples, client_input = self.prepare(given, found.client_input, who)
+                found = dataclasses.replace(found, examples=dict(examples), client_input=client_input)
             if form is None:
                 form = _form(found.examples)
             elif not _has_form(found.examples, form):
                 here = _text(_form(found.examples))
-                raise DataError(f"client {index} of the round has examples {here}; those before: {_text(form)}")
+                raise DataError(f"{who} has examples {here}; those before: {_text(form)}")
             if self.check is not None:
-                self.check(found.examples, f"client {index} of the round")
+                self.check(given, who)
             yield found
 
     def _client(self, index: int, item: Any) -> Client | None:

@@ -191,6 +191,7 @@ Execution = Literal["auto", "vmap", "scan", "cpu_pool", "loop", "debug"]
 # In a chunk of clients that run one after another, bytes of batches of one step of all.
 _BATCHES_BYTES = 1 << 21
 _FLAGS = (EXAMPLE_MASK_KEY, EXAMPLE_FILL_KEY)
+_SMALL_INPUT = 1 << 16  # bytes of a client's input, for which rows that only pad a chunk cost little
 
 
 class CohortResult(NamedTuple):
@@ -525,7 +526,8 @@ class _Round:
         runner, context, workers = self._runner, self._context, self._workers
         rows = self._size
         if not everywhere:
-            stateful = group[0].client_input is not None or runner.work.has_step_results
+            inputs = sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(group[0].client_input))
+            stateful = inputs > _SMALL_INPUT or runner.work.has_step_results
             rows, rounded = runner._chunk_shape(self._size, steps, stateful=stateful)
         chunk = lay_out(group, rows, rounded, self._cohort_size, workers and workers.arena())
         write = functools.partial(fill, chunk, group, everywhere=everywhere)

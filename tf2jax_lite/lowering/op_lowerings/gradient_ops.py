@@ -14,6 +14,7 @@ from jax import lax
 from tf2jax_lite import ir
 from tf2jax_lite.autodiff.custom_gradient import Refusal, with_custom_gradient
 from tf2jax_lite.autodiff.one_mode import forward_only, reverse_only
+from tf2jax_lite.ir.traversal import CALLS
 from tf2jax_lite.lowering.interpreter.diagnostics import NOT_LINEAR, describe
 from tf2jax_lite.lowering.interpreter.frame import Context, Frame
 from tf2jax_lite.lowering.interpreter.trace import Trace
@@ -83,6 +84,26 @@ def _zero_gradient(value: Any) -> Any:
     return value
 
 
+_WITHOUT_NUMBERS = frozenset(
+    """Const Identity IdentityN NoOp PartitionedCall PreventGradient ReadVariableOp StatefulPartitionedCall StopGradient
+    XlaCallModule _CustomGradient _NoFurtherGradient""".split()  # noqa: SIM905
+)
+"""Ops of gradient functions that jax2tf wrote."""
+
+
+def _is_derived(trace: Trace, function: ir.Function) -> bool:
+    """Return whether a gradient function does nothing but call StableHLO modules."""
+    ops: set[str] = set()
+    pending, seen = [function], {function.name}
+    while pending:
+        found = pending.pop()
+        ops |= found.ops
+        names = {ref.name for node in found.callers if node.op in CALLS for ref in node.functions} - seen
+        seen |= names
+        pending += map(trace.program.function, names)
+    return "XlaCallModule" in ops and ops <= _WITHOUT_NUMBERS
+
+
 @op("_CustomGradient")
 def custom_gradient(
     ctx: Context,
@@ -140,7 +161,9 @@ def custom_gradient(
     refusal = Refusal(message, ctx.step.node.name, ctx.step.node.op, frame.path)
     out = list(output)
     residuals = (call.residuals(), state, key)
-    for i, value in zip(moving, with_custom_gradient(cotangents, args, results, residuals, refusal), strict=True):
+    derived = _is_derived(trace, function)
+    found = with_custom_gradient(cotangents, args, results, residuals, refusal, derived=derived)
+    for i, value in zip(moving, found, strict=True):
         out[i] = value
     return out
 

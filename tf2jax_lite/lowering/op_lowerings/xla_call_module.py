@@ -13,7 +13,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Option
-from tf2jax_lite.stablehlo import api
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError, UnsupportedError
 from tf2jax_lite.values import static
 from tf2jax_lite.values.symbolic_float import is_float_dim
@@ -50,6 +49,8 @@ def xla_call_module(
     here = _platform()
     strict = xlacallmodule_strict_checks and "platform" not in disabled_checks
     _check_platform(here, platforms, strict)
+    from tf2jax_lite.stablehlo import api  # few models need it
+
     parsed = api.parse(module.encode("utf-8", "surrogateescape"))
     args = [v if static.is_symbolic(v) and not is_float_dim(v) else static.as_array(v) for v in args]
     sizes = [_dimension(args, spec) for spec in dim_args_spec]

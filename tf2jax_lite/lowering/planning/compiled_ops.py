@@ -14,7 +14,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.providers import InputSpec, NodeCompiler, NodeEvaluator
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Context
-from tf2jax_lite.stablehlo import api
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.support.op_traits import UNSUPPORTED
 from tf2jax_lite.values import static
@@ -51,6 +50,8 @@ def _compiled_op(name: str, nodes: Sequence[ir.Node], compiler: NodeCompiler) ->
 def _evaluator(compiler: NodeCompiler) -> Callable[..., list[Any]]:
     def evaluate(ctx: Any, *args: Any, **attrs: Any) -> list[Any]:
         del attrs  # the compiler has them with the node
+        from tf2jax_lite.stablehlo import api  # few models need it
+
         flat = [v for arg in args for v in (arg if isinstance(arg, list) else [arg])]
         inputs = [_input(v) for v in flat]
         compiled = compiler.compile(ctx.step.node, inputs)

@@ -1,5 +1,7 @@
 """Source as flax.nnx modules: classes, layers, attributes, updates."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,7 +72,26 @@ def heads():
     return model, params, drawn({"x": (2, 3, 4)})
 
 
-CASES = {**structure.CASES, **{f.__name__: f for f in (tied, convolutions, heads)}}
+def widths(sizes=(3, 5, 4, 6, 2)):
+    """Equal blocks of layers of different sizes."""
+    pairs = list(itertools.pairwise(sizes))
+    shapes = {}
+    for i, (before, after) in enumerate(pairs):
+        shapes |= {f"block_{i}/a/kernel": (before, after), f"block_{i}/a/bias": (after,)}
+        shapes |= {f"block_{i}/b/kernel": (after, after), f"block_{i}/b/bias": (after,)}
+    params = drawn(shapes)
+
+    def model(params, x):
+        for i in range(len(pairs)):
+            for name in ("a", "b"):
+                with scope(f"block_{i}"), scope(name), scope("op"):
+                    x = jnp.tanh(x @ params[f"block_{i}/{name}/kernel"] + params[f"block_{i}/{name}/bias"]) * 2.0
+        return x
+
+    return model, params, drawn({"x": (2, 3)})
+
+
+CASES = {**structure.CASES, **{f.__name__: f for f in (tied, convolutions, heads, widths)}}
 
 
 def entry(name, function, params, inputs, *, updates=(), rng=False):
@@ -120,7 +141,7 @@ def _variables(text, tmp_path, params, constants):
     """The model, and its variables by name."""
     source = imported(text, tmp_path)
     variables = source.to_variables(tf2jax.nest_params({**params, **constants}))
-    return source.Model(variables), tf2jax.flatten_params(variables)
+    return source.Model.from_params(variables), tf2jax.flatten_params(variables)
 
 
 @pytest.mark.default_cases("encoder", "convolutions")
@@ -134,11 +155,15 @@ def test_ruff_has_nothing_to_say(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("encoder", ["class Linear(nnx.Linear):", "nnx.List(", "for layer in self.layers:"]),
-        ("tied", ["self.train_table = params", "self.eval_1 = Linear1(", "use_bias=False"]),
-        ("convolutions", ["(nnx.Conv):", "kernel_dilation=dilation", "feature_group_count=groups", 'padding="VALID")']),
-        ("heads", ["(nnx.Einsum):", "self.q = Einsum(", "self.o = Einsum("]),
+        ("encoder", ["self.linear = nnx.Linear(4, 4, rngs=rngs)", "nnx.List(", "for layer in self.layers:"]),
+        ("tied", ["self.train_table = nnx.Param(", "self.eval_1 = nnx.Linear(4, 4, use_bias=False, rngs=rngs)"]),
+        ("convolutions", ["nnx.Conv(2, 4, (3, 3), rngs=rngs)", "kernel_dilation=(1, 2)", "feature_group_count=2"]),
+        (
+            "heads",
+            ["nnx.LinearGeneral(4, (2, 3), rngs=rngs)", "nnx.LinearGeneral((2, 3), 4, axis=(-2, -1), rngs=rngs)"],
+        ),
         ("constants_differ", ["self.axis = axis", "enumerate("]),
+        ("widths", ["def __init__(self, in_features, features, *, rngs):", "for in_features, features in ("]),
     ],
 )
 def test_source_has(name, expected):
@@ -235,7 +260,7 @@ def test_signatures_share_classes_and_variables(tmp_path):
     assert text.count("class Layer(") == 1
     source = imported(text, tmp_path)
     variables = source.to_variables(tf2jax.nest_params(params))
-    plain, count = source.Plain(variables), source.Counted.from_params(variables)
+    plain, count = source.Plain.from_params(variables), source.Counted.from_params(variables)
     np.testing.assert_allclose(count(**inputs), plain(inputs["x"] * 2.0, inputs["mask"]), rtol=1e-6)
     assert variables["calls"][...] == 1 and isinstance(variables["calls"], source.NonTrainable)
 

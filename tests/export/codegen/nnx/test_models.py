@@ -172,10 +172,10 @@ def test_results_gradients_and_updates(name, runs):
 @pytest.mark.parametrize(
     ("name", "pieces"),
     [
-        ("residual", ["class Conv(nnx.Conv)", "nnx.List(", "for block in self.blocks:", "nnx.BatchStat"]),
-        ("encoder", ["self.query = Einsum(", "self.up = Linear(", "for block in self.blocks:"]),
-        ("training", ["self.moving_mean[...] = ", "self.moving_variance[...] = ", "nnx.BatchStat", "NonTrainable"]),
-        ("lstm", ["class LSTMCell(nnx.Module)", "self.lstm_cell("]),
+        ("residual", ["nnx.Conv(3, 4, (3, 3), strides=(2, 2), ", "nnx.List(", "for block in self.blocks:"]),
+        ("encoder", ["self.attention = nnx.MultiHeadAttention(", "self.up = nnx.Linear(8, 12, rngs=rngs)"]),
+        ("training", ["nnx.BatchNorm(\n            6, momentum=0.9, epsilon=0.001,", "NonTrainable", "model.train()"]),
+        ("lstm", ["nnx.OptimizedLSTMCell(3, 4, rngs=rngs)", "self.lstm_cell("]),
         ("looping", ["self.calls[...] = ", "def "]),
     ],
 )

@@ -87,7 +87,8 @@ def as_rule(candidate: Candidate, rules: Mapping[str, Sequence[Rule]]) -> Rule:
             return None
         for avals, keywords in candidate.propose(graph, step):
             words = tuple(keywords.items())
-            if step.blocks and inner.get(words, _inner_primitives(step)) != _inner_primitives(step):
+            own = _inner_primitives(step)
+            if inner.get(words, own) != own:
                 continue  # no need to trace it at these shapes, too
             key = (tuple((tuple(a.shape), np.dtype(a.dtype)) for a in avals), words)
             if key not in patterns:

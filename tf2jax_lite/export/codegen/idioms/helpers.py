@@ -178,6 +178,16 @@ def _philox_uniform(key, counter, shape):
     return (lax.bitcast_convert_type(mantissa, np.float32) - 1).reshape(shape)
 
 
+def _philox_normal(key, counter, shape):
+    """Draw TensorFlow's standard normal numbers."""
+    size = math.prod(shape)
+    units = _philox_uniform(key, counter, (-(-size // 2), 2))
+    radius = jnp.sqrt(-2 * jnp.log(jnp.maximum(units[:, 0], 1e-7)))
+    angle = 2 * jnp.pi * units[:, 1]
+    pairs = jnp.stack([jnp.sin(angle) * radius, jnp.cos(angle) * radius], 1)
+    return pairs.reshape(-1)[:size].reshape(shape)
+
+
 def _philox_dropout(x, rate, seed):
     """Drop elements as TensorFlow does, and scale the others to the same mean."""
     noise = _philox_uniform(*_philox_key(seed), x.shape)

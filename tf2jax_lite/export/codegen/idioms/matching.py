@@ -192,7 +192,9 @@ def equal_blocks(a: Block, b: Block) -> bool:
         if isinstance(item, Scope):
             return item.path
         if isinstance(item, Constant):
-            return id(item.array)
+            return item.content
+        if id(item) not in numbers:  # an argument of one block alone
+            numbers[id(item)] = next(count)
         return numbers[id(item)]
 
     for position, (x, y) in enumerate(zip(a.args, b.args, strict=True)):

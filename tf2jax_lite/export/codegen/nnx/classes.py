@@ -6,35 +6,55 @@ Functions without params stay functions.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import re
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tf2jax_lite.calling.params import param_path
+from tf2jax_lite.export.codegen import literals
 from tf2jax_lite.export.codegen.entries import Entry, structure_text
-from tf2jax_lite.export.codegen.formatter import define, docstring, statement
+from tf2jax_lite.export.codegen.formatter import define, docstring
+from tf2jax_lite.export.codegen.free_names import loaded
 from tf2jax_lite.export.codegen.functions import FunctionWriter
-from tf2jax_lite.export.codegen.idioms.defaults import DEFAULTS
 from tf2jax_lite.export.codegen.module import ModuleWriter, PrintedEntry
-from tf2jax_lite.export.codegen.structure.items import Function
-from tf2jax_lite.export.codegen.structure.plans import role
-from tf2jax_lite.export.codegen.templates import Def, Hole, Printed, Read, Ref, Stmt, parts_of
+from tf2jax_lite.export.codegen.structure.items import Code, Function, Loop
+from tf2jax_lite.export.codegen.templates import OPEN, Def, Printed, Read, Ref, Stmt, parts_of
 
-from .layers import BASES, LayerProgram, keywords_of
-from .members import Members, call_words
+from .layers import LayerProgram
+from .members import KERAS_NAMES, Members, call_words
 from .variables import NON_TRAINABLE, variables_function
 
 _NON_TRAINABLE = "NonTrainable"
 _OWN = {"nnx", "rngs", "self"}
+_BOTH = "The model; train() and eval() set its mode."
 _KEY_DOC = "rngs: nnx.Rngs with a stream dropout or default, or a key."
-_INIT = {"kernel_init": "nnx.initializers.zeros", "rngs": "nnx.Rngs(0)"}  # the values are replaced
-_CONV = {
-    "strides": "strides",
-    "padding": "padding",
-    "dilation": "kernel_dilation",
-    "groups": "feature_group_count",
-}
+_LOAD = f'''def _load(layer, params):
+    """Set the variables of a layer; params have the names of Flax or of Keras."""
+    names = {{
+{"".join(f"        {literals.value(k)}: {literals.value(v)},{chr(10)}" for k, v in KERAS_NAMES.items())}    }}
+    for name, held in list(vars(layer).items()):
+        if isinstance(held, nnx.Module | nnx.Variable):
+            given = params[name] if name in params else params[names[name]]
+            if isinstance(held, nnx.Module):
+                _load(held, given)
+            elif given.shape == held.shape:
+                setattr(layer, name, given)
+            else:  # a depthwise kernel
+                setattr(layer, name, type(given)(given[...].reshape(held.shape)))'''
+
+
+_CONSTANT = '''def _constant(name, shape, dtype):
+    """Read a large constant from the files beside this one; else `load` sets it."""
+    from safetensors import safe_open
+
+    folder = pathlib.Path(__file__).parent
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "np") as file:
+            if name in file.keys():
+                return jnp.asarray(file.get_tensor(name), dtype)
+    return jax.ShapeDtypeStruct(shape, dtype)'''
 
 
 def class_names(identifiers: Mapping[str, str]) -> dict[str, str]:
@@ -78,124 +98,129 @@ def classes_writer(kinds: Mapping[str, str]) -> type[ModuleWriter]:
 
 
 class _ClassesWriter(ModuleWriter):
+    program: LayerProgram  # type: ignore[assignment]
     program_type = LayerProgram
     variable_kinds: Mapping[str, str] = {}
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
-        self._classes = {_NON_TRAINABLE, *(entry.name for entry in self.entries)}
+        self.program.variable_kinds = {
+            param_path(name, self._taken): self.variable_kinds.get(name, _NON_TRAINABLE) for name in self._taken
+        }
+        self._classes = {_NON_TRAINABLE, *(entry.name for entry in self.entries if not entry.callers)}
+        for entry in self.entries:
+            if entry.callers:
+                entry.name = _new_name("model", self._classes)
+        self._public = [entry.name for entry in self.entries]
 
     def support(self, used: Collection[str]) -> list[str]:
         """Return the functions and classes that the module has besides the model's."""
         load, *others = super().support(used)
         kinds = {name: self.variable_kinds.get(name, _NON_TRAINABLE) for name in (*self._taken, *self.constants)}
         other = NON_TRAINABLE * (_NON_TRAINABLE in kinds.values())
-        return [other, load, variables_function(kinds), *others]
-
-    def hint(self, function: Function) -> str:
-        """Return the name of a function's role: of layers their kind."""
-        hint, kind = super().hint(function), self._kind(function)
-        if kind is None:
-            return hint
-        for value, scope in function.produced.items():
-            own = role(scope)
-            self.marks.hints[value] = kind if re.search(r"\d", own) else own
-        return kind
-
-    def _kind(self, function: Function) -> str | None:
-        assert isinstance(self.program, LayerProgram)
-        return self.program.kinds.get(function.key)
+        return [
+            other,
+            load,
+            variables_function(kinds),
+            _LOAD * ("_load" in used),
+            _CONSTANT * ("_constant" in used),
+            *others,
+        ]
 
     def _function(self, function: Function) -> None:
-        """Write an outlined function: as a class if it reads params."""
-        if not function.bodies[0].reads:
+        """Write an outlined function: as a class if it has members."""
+        if not _has_members(function.bodies[0].items):
             super()._function(function)
             return
-        hint, kind = self.hint(function), self._kind(function)
-        found = self.plan(function, _new_name(hint, self._classes), {*self.dims, *_OWN})
+        found = self.plan(function, _new_name(self.hint(function), self._classes), {*self.dims, *_OWN})
+        found.is_class = True
         late = call_words(found)
         early = [word for word in found.keywords if word not in late]
-        init = define("__init__", ["self", *found.signature((), without=late)], 4)
-        if kind in BASES:
-            lines = _layer(kind, function)
-            self._add_class(found.name, BASES[kind], [self.doc(function)], [*init, *_statements(lines)])
-            return
         members = Members(early)
         args, lines = self.body(function, members, 8, {*_OWN, *self._classes})
+        init, load = members.init_lines(), members.load_lines()
+        found.init_words = members.mentioned(early, init)
+        found.load_words = members.mentioned([*(slot.parameter for slot in found.slots), *early], load)
         words = [word for word in found.words() if word in late]
-        call = define("__call__", ["self", *args, *words], 4)
-        body = [*init, *_statements(members.lines), "", *call, *lines]
-        self._add_class(found.name, "nnx.Module", [self.doc(function)], body)
+        body = [
+            *define("__init__", ["self", *found.with_defaults(found.init_words), "*", "rngs"], 4),
+            *init,
+            "",
+            *(_method("load", found.with_defaults(found.load_words), load) if load else []),
+            *define("__call__", ["self", *args, *words], 4),
+            *lines,
+        ]
+        self._add_class(found.name, [self.doc(function)], body)
 
-    def _add_class(self, name: str, base: str, doc: Sequence[str], body: Sequence[str]) -> None:
-        self.chunks.append([f"class {name}({base}):", *docstring(doc, 4), "", *body])
+    def _add_class(self, name: str, doc: Sequence[str], body: Sequence[str]) -> None:
+        self.chunks.append([f"class {name}(nnx.Module):", *docstring(doc, 4), "", *body])
 
     def _entry(self, printed: PrintedEntry) -> None:
-        entry = printed.entry
+        entry, modes = printed.entry, printed.entry.callers or [printed.entry]
         members = Members()
         lines = self.entry_body(printed, members, 8, {*_OWN, *self._classes})
-        args = ["self", *entry.arguments, *(["*", "rngs"] if entry.rng else [])]
-        key = ["        rng = rngs if isinstance(rngs, jax.Array) else rngs.dropout()"] * entry.rng
-        _, *inner = entry.docstring([], _KEY_DOC) or [""]
+        drawn = "rng" in loaded(lines)
+        for mode in modes:
+            mode.name, mode.training = entry.name, mode.rng or bool(mode.in_place)
+        args = ["self", *entry.arguments, *(["*", "rngs"] if drawn else [])]
+        key = ["        rng = rngs if isinstance(rngs, jax.Array) else rngs.dropout()"] * drawn
+        _, *inner = dataclasses.replace(entry, rng=drawn).docstring([], _KEY_DOC) or [""]
+        mode = "train" if all(mode.training for mode in modes) else "eval"
+        load = members.load_lines()
+        doc = f"Return the model with nested params, or to_variables of them, after {mode}()."
         body = [
-            *define("__init__", ["self", "params"], 4),
-            *_statements(members.lines or ["pass"]),
+            *define("__init__", ["self", "*", "rngs"], 4),
+            *members.init_lines(),
             "",
+            *(_method("load", ["params"], load) if load else []),
             "    @classmethod",
             *define("from_params", ["cls", "params"], 4),
-            *docstring(["Return the model with nested params: arrays, or the result of to_variables."], 8),
-            "        return cls(to_variables(params))",
+            *docstring([doc], 8),
+            "        model = cls(rngs=nnx.Rngs(0))",
+            *["        model.load(to_variables(params))"] * bool(load),
+            f"        model.{mode}()",
+            "        return model",
             "",
             *define("__call__", args, 4),
             *docstring(["Return the results.", *inner], 8),
             *key,
             *lines,
         ]
-        self._add_class(entry.name, "nnx.Module", [entry.doc or "The model."], body)
+        self._add_class(entry.name, [_BOTH if entry.callers else entry.doc or "The model."], body)
 
     def last(self, entry: Entry, writer: FunctionWriter, results: Sequence[str]) -> list[Stmt]:
         """Return an entry's last statement; assign updated variables before it."""
         last = [writer.parse(f"return {structure_text(entry.structure, results)}")]
-        updates = {param_path(name, self._taken): results[index] for name, index in entry.updates.items()}
+        updates = {param_path(name, self._taken): results[index] for name, index in entry.returned.items()}
         _assign_updates(writer, last, updates, {path: self.read(name) for name, path in self._paths(entry)})
+        for stmt in last:
+            stmt.parts = self.program.with_members(stmt.parts)
         return last
 
     def _paths(self, entry: Entry) -> list[tuple[str, tuple[str, ...]]]:
         return [(name, param_path(name, self._taken)) for name in {*entry.updates, *entry.variables}]
 
 
-def _statements(lines: Sequence[str]) -> list[str]:
-    return [line for text in lines for line in statement(text, 8)]
+def _method(name: str, args: Sequence[str], lines: Sequence[str]) -> list[str]:
+    return [*define(name, ["self", *args], 4), *docstring(["Set the variables to params."], 8), *lines, ""]
 
 
-def _layer(kind: str, function: Function) -> list[str]:
-    """Return the statements of `__init__` of a class that is based on a layer of Flax."""
-    texts = iter(function.plan.texts)
-    sources = [
-        (part, next(texts))
-        for stmt in function.bodies[0].items[0].nodes  # type: ignore[attr-defined]
-        for part in stmt.parts
-        if isinstance(part, Read | Hole)
-    ]
-    kernel, *bias = [text for part, text in sources if isinstance(part, Read)]
-    constants = [text for part, text in sources if isinstance(part, Hole)]
-    lines = [f"kernel, bias = {kernel}, {bias[0]}"] if bias else [f"kernel = {kernel}"]
-    options = dict(_INIT)
-    if kind == "Linear":
-        args = ["*kernel.shape"]
-    elif kind == "Einsum":
-        args = [constants[0], "kernel.shape", "bias.shape" if bias else "None"]
-    else:
-        parts = function.bodies[0].items[0].nodes[0].parts  # type: ignore[attr-defined]
-        given = {word: constants[place] for word, place in (keywords_of(parts[5:]) or {}).items()}
-        words = {word: text for word, text in given.items() if text != DEFAULTS["_conv"].get(word)}
-        groups = f" * {words['groups']}" if "groups" in words else ""
-        args = [f"kernel.shape[-2]{groups}", "kernel.shape[-1]", "kernel.shape[:-2]"]
-        options = {**{_CONV[word]: text for word, text in words.items()}, **options}
-    if not bias and kind != "Einsum":
-        options = {"use_bias": "False", **options}
-    lines.append(f"super().__init__({', '.join([*args, *(f'{k}={v}' for k, v in options.items())])})")
-    return [*lines, "self.kernel, self.bias = kernel, bias" if bias else "self.kernel = kernel"]
+def _has_members(items: Sequence[Any]) -> bool:
+    """Return whether items of a function have members of a class."""
+    for item in items:
+        match item:
+            case Stmt():
+                found = OPEN in item.parts
+            case Code() | Printed():
+                found = _has_members(item.nodes)
+            case Def():
+                found = _has_members(item.body)
+            case _:
+                called = item.calls[0] if isinstance(item, Loop) else item
+                found = _has_members(called.body.items)
+        if found:
+            return True
+    return False
 
 
 def _assign_updates(

@@ -6,7 +6,7 @@ Calls stand alone, in a loop, or in a scan over stacked params.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import literals
@@ -99,14 +99,14 @@ class Calls:
     This class passes them as arguments.
     """
 
-    def leaf(self, part: Read | Hole, text: str) -> str:
-        """Return the source of a param or a constant.
+    def fill(self, parts: Sequence[Part], texts: Iterator[str]) -> tuple[Part, ...]:
+        """Return a statement's parts with source for params and constants.
 
         Args:
-          part: the param or constant.
-          text: its expression in the function's parameters.
+          parts: the parts.
+          texts: expressions of the params and constants in the function's parameters, in order.
         """
-        return text
+        return tuple(next(texts) if isinstance(p, Read | Hole) else p for p in parts)
 
     def call(self, call: Invocation, marks: Marks) -> Stmt:
         """Return a statement that calls an outlined function; see `call_of`."""

@@ -9,11 +9,12 @@ which of an item's values it is, equally for equal items.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..idioms.defaults import without_defaults
-from ..templates import Def, Marks, Part, Printed, Read, Ref, Stmt
+from ..templates import CLOSE, OPEN, Def, Marks, Part, Printed, Read, Ref, Stmt
 
 Position = Hashable
 BODY = "body"
@@ -21,6 +22,7 @@ BODY = "body"
 
 _WIDTH = 70  # of a statement in one line
 _READ = 20  # characters of a param
+_MEMBER = re.compile(f"{OPEN}.*?{CLOSE}", re.DOTALL)
 
 
 class Item:
@@ -74,7 +76,7 @@ class Code(Item):
 
 def _lines(node: Any) -> int:
     if isinstance(node, Stmt):
-        text = without_defaults("".join(map(_stand_in, node.parts)))
+        text = without_defaults(_MEMBER.sub("self.member", "".join(map(_stand_in, node.parts))))
         return 1 if len(text) <= _WIDTH else 2 + text.count(", ")
     if isinstance(node, Item):
         return node.lines
@@ -291,7 +293,10 @@ class Program:
       constants: the same of large constants.
       scan_layers: whether loops over layers of one shape are `jax.lax.scan`.
       stacks: paths of params that such loops stack, inner loops first, each with these loops.
+      inlined: scopes of up to so many lines are no functions.
     """
+
+    inlined = 0
 
     def __init__(self, marks: Marks) -> None:
         self.marks = marks

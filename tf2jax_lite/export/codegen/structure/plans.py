@@ -62,6 +62,9 @@ class Plan:
       derived: symbolic dimensions that shapes of its arguments tell: number of the argument, and axis.
       texts: source for each leaf.
       headers: identity of a loop to its first line.
+      is_class: whether the function is a class, which has members.
+      init_words: those of its keywords that its ``__init__`` takes.
+      load_words: those of its parameters that its ``load`` takes.
     """
 
     name: str
@@ -72,6 +75,9 @@ class Plan:
     derived: dict[str, tuple[int, int]]
     texts: list[str]
     headers: dict[int, Header]
+    is_class: bool = False
+    init_words: Sequence[str] = ()
+    load_words: Sequence[str] = ()
 
     def given(self, number: int) -> list[Part]:
         """Return a call's arguments: paths of subtrees, constants, and dimensions."""
@@ -87,16 +93,14 @@ class Plan:
         """Return the keywords of the constants and dimensions that `given` returns."""
         return [*self.keywords, *self.dims]
 
-    def signature(self, args: Sequence[str], without: Collection[str] = ()) -> list[str]:
-        """Return the parameters: subtrees, arrays, keywords, and those with defaults.
+    def signature(self, args: Sequence[str]) -> list[str]:
+        """Return the parameters: subtrees, arrays with the given names, and keywords."""
+        return [*(slot.parameter for slot in self.slots), *args, *self.with_defaults(self.words())]
 
-        Args:
-          args: names of the arrays.
-          without: keywords to leave out.
-        """
-        words = sorted((word for word in self.words() if word not in without), key=self.defaults.__contains__)
-        written = [f"{word}={self.defaults[word]}" if word in self.defaults else word for word in words]
-        return [*(slot.parameter for slot in self.slots), *args, *written]
+    def with_defaults(self, words: Collection[str]) -> list[str]:
+        """Return the parameters for keywords, those with defaults at the end."""
+        ordered = sorted(words, key=self.defaults.__contains__)
+        return [f"{word}={self.defaults[word]}" if word in self.defaults else word for word in ordered]
 
 
 _FEW = 2  # statements of a function that is named for what it computes
@@ -137,6 +141,13 @@ _KINDS = {
     "jnp.einsum(": "projection",
     " @ ": "dense",
     "jnp.take(": "embedding",
+    "nnx.BatchNorm(": "normalized_layer",
+    "nnx.ConvTranspose(": "transposed_conv",
+    "nnx.LayerNorm(": "norm",
+    "nnx.Conv(": "convolution",
+    "nnx.LinearGeneral(": "projection",
+    "nnx.Linear(": "dense",
+    "nnx.Embed(": "embedding",
 }
 """Name of a layer by the text of its first statement."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..formatter import define, loop, statement
 from ..idioms.defaults import without_defaults
-from ..templates import Def, For, Hole, Marks, Part, Printed, Read, Ref, Stmt, parts_of
+from ..templates import Def, For, Marks, Part, Printed, Ref, Stmt, parts_of
 from .calls import FUNCTIONS, Calls, Invocation, Iteration, is_scan, scan
 from .folding import fold
 from .items import Call, Code, Item, Loop, Program
@@ -94,19 +94,16 @@ class _Filler:
         found: list[Any] = []
         for node in nodes:
             if isinstance(node, Stmt):
-                found.append(dataclasses.replace(node, parts=self._fill(node.parts)))
+                found.append(dataclasses.replace(node, parts=self.calls.fill(node.parts, self.texts)))
             elif isinstance(node, Printed):
                 found.append(Printed(self._filled(node.nodes), node.path))
             else:
-                args = [self._fill(arg) for arg in node.args]
+                args = [self.calls.fill(arg, self.texts) for arg in node.args]
                 results = {p.id for p in parts_of([n for n in node.body if isinstance(n, Stmt)]) if isinstance(p, Ref)}
                 body, alias = nodes_of(node.body, self.texts, self.headers, results, self.program, self.calls)
                 self.alias |= alias
                 found.append(Def(node.name, args, body, node.decorators))
         return found
-
-    def _fill(self, parts: Sequence[Part]) -> tuple[Part, ...]:
-        return tuple(self.calls.leaf(p, next(self.texts)) if isinstance(p, Read | Hole) else p for p in parts)
 
     def _loop(self, item: Loop, head: Header) -> None:
         first, last = item.calls[0], item.calls[-1]

@@ -74,12 +74,13 @@ def _tree(codes: list[Code], depth: int, uses: Counter[int], program: Program) -
             items.extend(members)
             continue
         inner = _tree(members, depth + 1, uses, program) if len(members) > 1 else members
-        if len(inner) == 1 and inner[0].lines < _SEVERAL:
+        lines = sum(item.lines for item in inner)
+        if (len(inner) == 1 and lines < _SEVERAL) or lines <= program.inlined:
             items.extend(inner)
             continue
         inside = Counter(value for code in members for value in code.inputs)
         reads = any(item.reads for item in inner)
-        small = sum(item.lines for item in inner) <= (_FEW if reads else _FEW_WITHOUT_PARAMS)
+        small = lines <= (_FEW if reads else _FEW_WITHOUT_PARAMS)
         items.append(program.call(inner, lambda v, inside=inside: uses[v] > inside[v], scope, small=small))
     inside = Counter(value for code in codes for value in code.inputs)
     used = {value for code in codes for _, value in code.outputs() if uses[value] > inside[value]}
