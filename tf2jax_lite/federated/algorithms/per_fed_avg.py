@@ -41,7 +41,8 @@ def _halves(batch: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], A
     alone = jnp.bool_(False) if mask is None else ~jnp.asarray(mask)[1]
     odd = jnp.where(alone, 0, np.arange(1, count, 2))
     even = np.arange(0, count, 2)
-    return *({n: jnp.take(v, rows, axis=0) for n, v in batch.items()} for rows in (even, odd)), alone
+    first, second = ({n: jnp.take(v, rows, axis=0) for n, v in batch.items()} for rows in (even, odd))
+    return first, second, alone
 
 
 @contextlib.contextmanager
