@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -96,6 +96,19 @@ class Equation:
     def captured(self) -> list[Value | Literal]:
         """Return all values that inner functions use, their own included."""
         return [v for block in self.blocks.values() for v in block.used()]
+
+    def closures(self) -> Iterator[tuple[Block, list[tuple[Value, Value | Literal]]]]:
+        """Yield inner functions, with the arguments that are outer values."""
+        for role, block in self.blocks.items():
+            given: Sequence[Value | Literal] = ()
+            if self.name == "while":
+                first = 0 if role == "cond" else self.params["cond_nconsts"]
+                given = self.inputs[first : first + self.params[f"{role}_nconsts"]]
+            elif self.name == "scan":
+                given = self.inputs[: compat.scan_counts(self.params)[0]]
+            elif self.name == "cond":
+                given = self.inputs[1:]
+            yield block, list(zip(block.args, given, strict=False))
 
 
 @dataclasses.dataclass(eq=False)

@@ -244,6 +244,8 @@ def _equal_blocks(a: Block, b: Block, keys: dict[int, Any], outer: Mapping[int, 
     def equal(x: Item, y: Item) -> bool:
         if isinstance(x, Literal) or isinstance(y, Literal):
             return isinstance(x, Literal) and isinstance(y, Literal) and _equal_literals(x, y)
+        if isinstance(x, Scope) or isinstance(y, Scope):
+            return isinstance(x, Scope) and isinstance(y, Scope) and x.path == y.path
         if id(x) not in names and id(x) in outer:
             return outer[id(x)] == outer.get(id(y))
         return names.get(id(x)) is y

@@ -287,6 +287,7 @@ class Program:
     """The functions of a module, callees before callers.
 
     Attributes:
+      indexed: whether functions may take all params and an index, where layers have numbers in their names.
       marks: hints and abstract values.
       functions: by key.
       params: abstract values of params by path.
@@ -296,6 +297,7 @@ class Program:
       inlined: scopes of up to so many lines are no functions.
     """
 
+    indexed = True
     inlined = 0
 
     def __init__(self, marks: Marks) -> None:
