@@ -183,3 +183,18 @@ def test_clusters_go_on_from_a_checkpoint(artifact, tmp_path):
     for k in (0, 1):
         a, b = (tf2jax.load(tmp_path / n / f"cluster_{k}", "serving_default")[1] for n in ("whole", "out"))
         jax.tree.map(np.testing.assert_array_equal, dict(a), dict(b))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("change", [{}, {"first_order": True}, {"backend": "source"}], ids=str)
+def test_second_derivatives_of_an_artifact(artifact, tmp_path, change):
+    """Its StableHLO has none, its source has, and the first order needs none."""
+    options = {name: COMMON[name] for name in ("loss", "from_logits")} | change
+    options |= {"batch_size": 4, "clients_per_round": 2, "rounds": 1, "algorithm": "per_fed_avg"}
+    clients = InMemoryFederatedData(CLIENTS)
+    if not change:
+        with pytest.raises(InputError, match="no second derivatives"):
+            federate_artifact(artifact, clients, tmp_path / "out", **options)
+        return
+    report = federate_artifact(artifact, clients, tmp_path / "out", **options)
+    assert report.history.records[1]["clients/participated"] == 2

@@ -5,7 +5,8 @@ Source: Fallah et al. 2020, "Personalized Federated Learning: A Meta-Learning Ap
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ from tf2jax_lite.learning.checks import check_number
 from tf2jax_lite.learning.data import EXAMPLE_MASK_KEY
 from tf2jax_lite.learning.model import BatchLoss, Model
 from tf2jax_lite.learning.process import LearningProcess, ModelWeights, PyTree
+from tf2jax_lite.support.errors import InputError
 
 
 def _halves(batch: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
@@ -39,7 +41,22 @@ def _halves(batch: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], A
     alone = jnp.bool_(False) if mask is None else ~jnp.asarray(mask)[1]
     odd = jnp.where(alone, 0, np.arange(1, count, 2))
     even = np.arange(0, count, 2)
-    return *({n: jnp.take(v, rows, axis=0) for n, v in batch.items()} for rows in (even, odd)), alone
+    first, second = ({n: jnp.take(v, rows, axis=0) for n, v in batch.items()} for rows in (even, odd))
+    return first, second, alone
+
+
+@contextlib.contextmanager
+def _second_derivatives() -> Iterator[None]:
+    """Raise `InputError` for a model that can be differentiated only once."""
+    try:
+        yield
+    except ValueError as error:
+        if "No VJP is available" not in str(error):  # of jax.export, which an artifact's StableHLO is called by
+            raise
+        raise InputError(
+            "per_fed_avg: the model has no second derivatives, as an artifact's StableHLO. Take first_order=True, or "
+            "backend='source'."
+        ) from error
 
 
 def _meta_gradient(value_and_grad: ValueAndGrad, rate: float, first_order: bool) -> ValueAndGrad:
@@ -59,11 +76,13 @@ def _meta_gradient(value_and_grad: ValueAndGrad, rate: float, first_order: bool)
         if first_order:
             grads, before = inner(weights.trainable)
         else:
-            grads, product, before = jax.vjp(inner, weights.trainable, has_aux=True)
+            with _second_derivatives():
+                grads, product, before = jax.vjp(inner, weights.trainable, has_aux=True)
         personal = ModelWeights(stepped(weights.trainable, grads), before.non_trainable)
         after, outer = value_and_grad(personal, second, keys[1])
         if not first_order:
-            outer = stepped(outer, product(outer)[0])  # the Hessian is symmetric: its product from either side
+            with _second_derivatives():
+                outer = stepped(outer, product(outer)[0])  # the Hessian is symmetric: its product from either side
         return after._replace(
             loss=jnp.where(after.num_examples > 0, after.loss, before.loss),
             num_examples=before.num_examples + jnp.where(alone, 0, after.num_examples),

@@ -208,8 +208,8 @@ class _Training:
         # The place in the cohort seeds the shuffling: those before it are not here.
         check = first_predictions(self._model, weights_of(sent), self._batching)
         cohort = Cohort([None] * index + [data], self._batching, key, round_number, check=check).of_work(self._work)
-        keeps = self._process is not None and self._process.takes_client_ids
-        own = client_state(context, self._process) if keeps else None
+        process = self._process
+        own = client_state(context, process) if process is not None and process.takes_client_ids else None
         state, carry = self._start(jnp.int32(round_number), sent, key, jnp.int32(index), own)
         steps = 0
         for client in cohort.prepared():
@@ -217,7 +217,7 @@ class _Training:
                 carry = self._step(state, sent, carry, batch)
                 steps += 1
         result = self._final(state, sent, carry)
-        if keeps and steps and self._usable(result):
+        if own is not None and steps and self._usable(result):
             context.state[_STATE] = to_arrays(result.output)
         shares = cohort.shares() if self._work.counts_examples else None
         return steps, result if shares is None else result._replace(update_weight=result.update_weight * shares[index])

@@ -119,9 +119,10 @@ def composed(process: LearningProcess) -> Server:
     """Return the server's part of a process whose clients may be real ones.
 
     Raises:
-      InputError: the process is not composed of blocks, or its clients work twice in a round.
+      InputError: the process is not composed of blocks, its clients work twice in a round, or they select rows.
     """
-    if not isinstance(process.server, Server) or process.server.blocks.survey is not None:
+    blocks = getattr(process.server, "blocks", None)
+    if blocks is None or blocks.survey is not None or blocks.model.rows is not None:
         raise InputError(
             "Flower trains processes whose clients work once in a round, and all with the same weights: fed_avg, "
             "scaffold, apfl and others, or compose_learning_process without a survey."

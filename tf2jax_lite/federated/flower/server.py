@@ -54,7 +54,8 @@ from tf2jax_lite.learning.process import NOT_PRIVATE, LearningProcess, ModelWeig
 from tf2jax_lite.support.errors import InputError
 
 _REPLIES = {"update": UPDATE, "weights": NEW_WEIGHTS}
-_CLIENTS_OWN = ClientWork(lambda: (), *[lambda *args: ()] * 3)  # the work of `client_app`
+_NOTHING: Any = lambda *args: ()  # noqa: E731
+_CLIENTS_OWN = ClientWork(_NOTHING, _NOTHING, _NOTHING, _NOTHING)  # the work of `client_app`
 
 
 class BlocksStrategy(Strategy):
@@ -145,12 +146,13 @@ class BlocksStrategy(Strategy):
     ) -> Iterable[Message]:
         """Return a message for each node that trains. Flower calls this."""
         state = self.state_at(arrays)
-        distributor_state, self._context, _ = self.server.begin(state._replace(clients=()))
+        distributor_state, context, _ = self.server.begin(state._replace(clients=()))
+        self._context = context
         self.state = state._replace(distributor=distributor_state)
         nodes = self._nodes(grid, server_round)
         self._indices = {node: index for index, node in enumerate(nodes)}
         self._cohort_size = len(nodes)
-        message, key = to_arrays(self._context.message), self._context.client_key
+        message, key = to_arrays(context.message), context.client_key
         # Not the training's key: from that one, clients could draw the noise that the aggregation adds.
         words = np.asarray(jax.random.key_data(key)).ravel().tolist()
         messages = []
