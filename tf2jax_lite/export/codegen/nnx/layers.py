@@ -10,7 +10,7 @@ import ast
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -77,6 +77,7 @@ class LayerProgram(Program):
     def __init__(self, marks: Any) -> None:
         super().__init__(marks)
         self.variable_kinds: Mapping[tuple[str, ...], str] = {}
+        self.shared: set[tuple[str, ...]] = set()
 
     def layers(self, equations: Sequence[Printed], results: Collection[int]) -> Sequence[Printed]:
         """Return equations with layers of Flax in place of their statements."""
@@ -107,6 +108,7 @@ class LayerProgram(Program):
         kept = [equation for equation in found if equation is not None]
         for equation in kept:
             self._with_members(equation.nodes)
+        self.shared |= _shared(parts_of(kept))
         return kept
 
     def _with_members(self, nodes: Sequence[Any]) -> None:
@@ -326,6 +328,21 @@ def _letters(call: _Call, first: int) -> tuple[str, ...]:
     table: dict[str, str] = {}
     ordered = (words[first], words[1 - first], result)
     return tuple("".join(table.setdefault(x, chr(97 + len(table))) for x in word) for word in ordered)
+
+
+def _shared(parts: Iterable[Part]) -> set[tuple[str, ...]]:
+    """Return the params that several members hold, such as a table that embeds and projects."""
+    holders: dict[tuple[str, ...], set[str]] = {}
+    made = ""
+    reading = False
+    for part in parts:
+        if part in (OPEN, LOAD, CLOSE):
+            made, reading = "" if part == OPEN else made, part == LOAD
+        elif isinstance(part, Read) and reading:
+            holders.setdefault(part.path, set()).add(made)
+        else:
+            made += _text(part)
+    return {path for path, found in holders.items() if len(found) > 1}
 
 
 def _contracted(layer: _Layer) -> int:
