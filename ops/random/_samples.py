@@ -185,7 +185,12 @@ def philox_uniform(key: Any, counter: Any, *, sizes: Any, count: Any, dtype: Any
 def normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
     """Return standard normals by Box and Muller's transform."""
     sizes, count = size(shape, symbolic=True)
-    dtype = canonical(dtype)
+    return philox_normal(key, counter, sizes=sizes, count=count, dtype=canonical(dtype))
+
+
+@shared  # the name of the equation, as that of `philox_uniform`
+def philox_normal(key: Any, counter: Any, *, sizes: Any, count: Any, dtype: Any) -> Any:
+    """See `normal`."""
 
     def pair(index: Any) -> tuple[Any, Any]:
         if dtype == np.float64:

@@ -140,6 +140,8 @@ AGNOSTIC = {"algorithm": "agnostic_fed_avg"}
         ({**AGNOSTIC, "clients": with_domains(np.ones(8, int))}, InputError, r"without gaps; .* \[0, 24\]"),
         ({**AGNOSTIC, "clients": with_domains(np.zeros((8, 1), int))}, DataError, r"int64\[8, 1\]"),
         ({"algorithm": "fed_sgd", "client_learning_rate": 0.1}, InputError, "its rate is server_learning_rate"),
+        ({"first_order": True}, InputError, "first_order goes with per_fed_avg"),
+        ({"algorithm": "fed_buff", "aggregator": "dp", "noise_multiplier": 1.0}, InputError, "not a drawn cohort"),
     ],
 )
 def test_what_is_refused(artifact, tmp_path, change, error, says):

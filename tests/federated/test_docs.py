@@ -10,7 +10,9 @@ from tests.docs.blocks import DOCS, blocks
 
 @pytest.mark.full
 def test_code_of_the_page_of_flower():
+    """Flower's tests train with the quickstart's apps."""
     pytest.importorskip("flwr")
+    pytest.importorskip("flax")
     namespace = {}
     found = blocks(DOCS / "flower.md")
     assert found

@@ -15,6 +15,7 @@ PROCESSES = {
     "median": lambda: fed.build_weighted_fed_avg(MODEL, SGD, aggregator=agg.CoordinateMedianFactory()),
     "secure": lambda: fed.build_unweighted_fed_avg(MODEL, SGD, aggregator=agg.secure_aggregator(weighted=False)),
     "scaffold": lambda: fed.build_scaffold(MODEL, 5, 0.1),
+    "fed_buff": lambda: fed.build_fed_buff(MODEL, SGD),
     "mime": lambda: fed.build_mime(MODEL, SGD),
     "hyp_cluster": lambda: fed.build_hyp_cluster(MODEL, 2, SGD),
 }

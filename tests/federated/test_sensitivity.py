@@ -72,6 +72,10 @@ ALGORITHMS = {
     "mime_lite": lambda a: fed.build_unweighted_mime_lite(MODEL, SGD, **both(a)),
     "fed_nova": lambda a: fed.build_fed_nova(MODEL, 0.1, aggregator=a, **UNIFORM),
     "fed_dyn": lambda a: fed.build_fed_dyn(MODEL, 10, 0.1, SGD, aggregator=a, client_batching=BATCHING),
+    "per_fed_avg": lambda a: fed.build_per_fed_avg(MODEL, 1e-4, SGD, aggregator=a, **UNIFORM),
+    "fed_buff": lambda a: fed.build_fed_buff(
+        MODEL, SGD, buffer_size=COUNT, concurrency=COUNT, aggregator=a, client_batching=BATCHING
+    ),
     "ditto": lambda a: fed.build_ditto(MODEL, 0.1, SGD, aggregator=a, **UNIFORM),
     "scaffold": lambda a: fed.build_scaffold(MODEL, 10, 0.1, aggregator=a, client_batching=BATCHING),
     "apfl": lambda a: fed.build_apfl(MODEL, SGD, aggregator=a, client_batching=BATCHING),

@@ -14,7 +14,17 @@ import optax
 
 from tf2jax_lite.federated import aggregators as agg
 from tf2jax_lite.federated.aggregators.base import NAMED
-from tf2jax_lite.federated.algorithms import agnostic, fed_avg, fed_dyn, fed_nova, hyp_cluster, mime, scaffold
+from tf2jax_lite.federated.algorithms import (
+    agnostic,
+    fed_avg,
+    fed_buff,
+    fed_dyn,
+    fed_nova,
+    hyp_cluster,
+    mime,
+    per_fed_avg,
+    scaffold,
+)
 from tf2jax_lite.federated.client_work import ClientOptimizer
 from tf2jax_lite.learning.data import FederatedData, ShuffleRepeatBatchHParams
 from tf2jax_lite.learning.model import Model
@@ -113,6 +123,8 @@ class _Options:
     rates: tuple[float, float]
     num_clusters: int
     domains: Domains | None
+    personal: tuple[float, bool]
+    buffer: tuple[int, int]
     options: dict[str, Any]
 
 
@@ -146,6 +158,12 @@ _PROCESSES: dict[str, Callable[[_Options], LearningProcess]] = {
     "fed_sgd": lambda w: fed_avg.build_fed_sgd(w.model, w.server, **w.options),
     "fed_nova": lambda w: fed_nova.build_fed_nova(w.model, w.rates[0], w.server, **w.options),
     "fed_dyn": lambda w: fed_dyn.build_fed_dyn(w.model, w.num_clients, w.proximal_strength, w.client, **w.options),
+    "per_fed_avg": lambda w: per_fed_avg.build_per_fed_avg(
+        w.model, w.personal[0], w.client, w.server, first_order=w.personal[1], **w.options
+    ),
+    "fed_buff": lambda w: fed_buff.build_fed_buff(
+        w.model, w.client, w.server, buffer_size=w.buffer[0], concurrency=w.buffer[1], **w.options
+    ),
     "mime": lambda w: mime.build_mime(w.model, w.plain, server_learning_rate=w.rates[1], **_both_passes(w)),
     "mime_lite": lambda w: mime.build_mime_lite(w.model, w.plain, server_learning_rate=w.rates[1], **_both_passes(w)),
     "scaffold": lambda w: scaffold.build_scaffold(
@@ -281,6 +299,8 @@ def named_process(
     learning_rates: tuple[float, float] | None = None,
     num_clusters: int | None = None,
     domains: Domains | None = None,
+    personal: tuple[float, bool] = (0.01, False),
+    buffer: tuple[int, int] = (5, 10),
     client_diagnostics: bool = False,
 ) -> LearningProcess:
     """Return a training process.
@@ -300,6 +320,8 @@ def named_process(
         server's alone, for mime.
       num_clusters: number of models of hyp_cluster, 2 by default.
       domains: of agnostic_fed_avg, see `count_domains`.
+      personal: of per_fed_avg, the rate of a client's own step, and whether to leave second derivatives out.
+      buffer: of fed_buff, how many clients answer in a round, and how many train at a time.
       client_diagnostics: see `compose_learning_process`.
 
     Raises:
@@ -335,6 +357,8 @@ def named_process(
         rates=learning_rates or (0.1, 1.0),
         num_clusters=2 if num_clusters is None else num_clusters,
         domains=domains,
+        personal=personal,
+        buffer=buffer,
         options=options,
     )
     return _PROCESSES[name](chosen)

@@ -38,6 +38,9 @@ from tf2jax_lite.support.options import takes
 Report = Callable[[dict[str, Any]], None]
 _ALGORITHMS_OF_OPTION = {
     "proximal_strength": ("fed_prox", "fed_dyn"),
+    "personal_learning_rate": ("per_fed_avg",),
+    "first_order": ("per_fed_avg",),
+    "buffer_size": ("fed_buff",),
     "num_clusters": ("hyp_cluster",),
     "domain_key": ("agnostic_fed_avg",),
     "domain_learning_rate": ("agnostic_fed_avg",),
@@ -172,6 +175,11 @@ def _process(
         learning_rates=(client_rate, server_rate),
         num_clusters=given.num_clusters,
         domains=domains,
+        personal=(
+            0.01 if given.personal_learning_rate is None else given.personal_learning_rate,
+            bool(given.first_order),
+        ),
+        buffer=(given.buffer_size or max(1, given.clients_per_round // 2), given.clients_per_round),
         client_diagnostics=given.client_metrics,
     )
 
@@ -217,6 +225,11 @@ def _check_options(given: FederateOptions) -> None:
             raise InputError(f"{option} goes with {' or '.join(algorithms)}, not with {given.algorithm}")
     if given.target_epsilon is not None and (given.aggregator != "dp" or given.noise_multiplier is not None):
         raise InputError("target_epsilon goes with the aggregator dp, instead of noise_multiplier")
+    if given.algorithm == "fed_buff" and given.aggregator == "dp":
+        raise InputError(
+            "fed_buff's rounds have the clients that answer, not a drawn cohort, which epsilon is computed for; take "
+            "unweighted_fed_avg, or in Python build_fed_buff and an accountant of yours."
+        )
     if given.algorithm in ("scaffold", "fed_nova") and given.client_optimizer not in (None, "sgd"):
         raise InputError(f"{given.algorithm}'s clients step with sgd, not {given.client_optimizer}")
     if given.algorithm == "fed_sgd" and not given.client_optimizer is given.client_learning_rate is None:

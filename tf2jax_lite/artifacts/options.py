@@ -139,8 +139,8 @@ class FederateOptions(ModelOptions):
 
     algorithm: str = option(
         "fed_avg",
-        "fed_avg, unweighted_fed_avg, fed_prox, fed_sgd, fed_nova, fed_dyn, mime, mime_lite, scaffold, "
-        "agnostic_fed_avg or hyp_cluster (an artifact for each cluster, cluster_0, cluster_1, ...).",
+        "fed_avg, unweighted_fed_avg, fed_prox, fed_sgd, fed_nova, fed_dyn, fed_buff, per_fed_avg, mime, mime_lite, "
+        "scaffold, agnostic_fed_avg or hyp_cluster (an artifact for each cluster, cluster_0, cluster_1, ...).",
         identity="always",
     )
     rounds: int = option(1, "Number of rounds.", least=0, shell_default=100)
@@ -211,6 +211,23 @@ class FederateOptions(ModelOptions):
     )
     proximal_strength: float | None = option(
         None, "Mu of fed_prox, alpha of fed_dyn, 0.01 by default.", least=0, identity="given", panel=_ALGORITHMS
+    )
+    personal_learning_rate: float | None = option(
+        None,
+        "Of per_fed_avg: rate of a client's own step, 0.01 by default.",
+        above=0,
+        identity="given",
+        panel=_ALGORITHMS,
+    )
+    first_order: bool | None = option(
+        None, "Of per_fed_avg: without second derivatives.", identity="given", panel=_ALGORITHMS
+    )
+    buffer_size: int | None = option(
+        None,
+        "Of fed_buff: how many clients answer in a round, of clients_per_round that train at a time; half by default.",
+        least=1,
+        identity="given",
+        panel=_ALGORITHMS,
     )
     num_clusters: int | None = option(
         None, "Models of hyp_cluster, 2 by default.", least=1, identity="given", panel=_ALGORITHMS

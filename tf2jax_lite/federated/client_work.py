@@ -22,6 +22,7 @@ from tf2jax_lite.federated.aggregators.compression import Codec
 from tf2jax_lite.learning.checks import check_number, immutable
 from tf2jax_lite.learning.metrics import MeanStat, Metric, SumStat, check_metrics, evaluate_batch
 from tf2jax_lite.learning.model import (
+    BatchLoss,
     Model,
     changing_leaves,
     changing_values,
@@ -47,6 +48,7 @@ class ClientWeighting(enum.StrEnum):
 
 # An optimizer, or a function that makes one for the round (an int32 scalar, traced): a schedule over rounds.
 ClientOptimizer = optax.GradientTransformation | Callable[[Any], optax.GradientTransformation]
+ValueAndGrad = Callable[[ModelWeights, Mapping[str, Any], Any], tuple[BatchLoss, PyTree]]
 
 
 class ClientResult(NamedTuple):
@@ -239,6 +241,7 @@ def build_model_delta_client_work(
     train_metrics: Mapping[str, Metric] | None = None,
     example_weight: Callable[[Mapping[str, Any]], Any] | None = None,
     total_weight: Any = None,
+    gradient: Callable[[ValueAndGrad], ValueAndGrad] = lambda value_and_grad: value_and_grad,
 ) -> ClientWork:
     """Make the client work that trains and sends the difference of the weights.
 
@@ -250,6 +253,7 @@ def build_model_delta_client_work(
       train_metrics: more metrics of predictions in training mode, beside ``loss`` and ``num_examples``.
       example_weight: ``(batch) -> (n,)``, weights of the examples in a batch's mean loss, and in the client's weight.
       total_weight: see `model_value_and_grad`.
+      gradient: returns the gradient of another loss, of that of the model's; `model_value_and_grad` has its form.
 
     Returns:
       The client work; its update is the initial minus the final trainable weights. Its carry is a named tuple of
@@ -265,7 +269,7 @@ def build_model_delta_client_work(
     client_weight(client_weighting, jnp.float32(0))
     metrics = check_metrics("build_model_delta_client_work", "train_metrics", train_metrics)
     model = check_model(model)
-    value_and_grad = model_value_and_grad(with_cpu_rules(model), example_weight, total_weight)
+    value_and_grad = gradient(model_value_and_grad(with_cpu_rules(model), example_weight, total_weight))
     initialize, advance = round_counter()
 
     def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> _Carry:

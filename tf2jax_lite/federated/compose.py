@@ -568,55 +568,42 @@ class Composition:
           InputError: the aggregator does not go with the other blocks.
         """
         rounds = _Rounds(self)
+        aggregation = rounds.server.aggregation
         return LearningProcess(
             rounds.initialize,
             rounds.next,
             lambda state: state.weights,
             rounds.set_model_weights,
             takes_client_ids=self.client_states is not None,
-            guarantees=rounds.aggregation.guarantees,
-            mechanisms=rounds.aggregation.mechanisms + (self.survey.aggregator.mechanisms if self.survey else ()),
+            guarantees=aggregation.guarantees,
+            mechanisms=aggregation.mechanisms + (self.survey.aggregator.mechanisms if self.survey else ()),
+            server=rounds.server,
         )
 
 
-class _Rounds:
-    """The functions of a composed process.
+class Server:
+    """The server's part of a composed process, for simulated and real clients.
 
     Attributes:
-      aggregation: of the clients' updates.
+      blocks: of the process.
+      form: the shapes of a client's update.
+      route: of the clients' updates.
+      aggregation: of the route.
+      begin: ``(state) -> (the distributor's state, context of the clients, measurements)``, jitted.
+      end: ``(state, the distributor's state, context, CohortResult without outputs, what the survey found, number of
+        clients that were asked) -> (new state, metrics)``, jitted. The last two are () if there is none.
     """
 
     def __init__(self, blocks: Composition):
-        self._blocks = blocks
-        form = blocks.model.shapes.trainable if blocks.update_form is None else blocks.update_form
-        self._route = update_route(blocks.who, blocks.aggregator, form, blocks.model)
-        self.aggregation = self._route.aggregation
-        work = blocks.client_work if blocks.model.rows is None else self._on_rows()
-        work = with_diagnostics(work) if blocks.client_diagnostics else work
-        self._runner = blocks.cohorts.runner(self._route.packed(work), self.aggregation)
-        self._surveyor = None
-        if blocks.survey is not None:
-            check_guarantees(blocks.who, self.aggregation, {FIRST_PASS: blocks.survey.aggregator.guarantees})
-            self._surveyor = blocks.cohorts.runner(blocks.survey.client_work, blocks.survey.aggregator)
-        self._begin, self._end = jax.jit(self._begin_round), jax.jit(self._end_round)
-        self._survey_message = jax.jit(self._message_of_survey)
+        self.blocks = blocks
+        self.form = blocks.model.shapes.trainable if blocks.update_form is None else blocks.update_form
+        self.route = update_route(blocks.who, blocks.aggregator, self.form, blocks.model)
+        self.aggregation = self.route.aggregation
+        self.begin, self.end = jax.jit(self._begin_round), jax.jit(self._end_round)
 
-    def _on_rows(self) -> ClientWork:
-        """Return the client work on the rows that a client selects."""
-        blocks = self._blocks
-        check_selection(blocks.who, blocks.model)
-        # A client's rows are all that it changes only if nothing but its own examples moves its weights.
-        if any(part is not None for part in (blocks.client_states, blocks.survey, blocks.message)):
-            raise InputError(
-                f"{blocks.who}: select_rows is for algorithms whose clients get weights alone, such as "
-                "build_weighted_fed_avg; not for a state of each client, a first pass, or other messages."
-            )
-        check_guarantees(blocks.who, self.aggregation, {_KEYS: frozenset({"differential privacy", "robustness"})})
-        return blocks.model.rows.work(blocks.client_work)
-
-    def initialize(self, key: Any = None, *, params: Any = None) -> LearningState:
-        blocks, key = self._blocks, jax.random.key(0) if key is None else key
-        weights = initial_weights(blocks.model, key, params)
+    def first_state(self, key: Any, weights: ModelWeights) -> LearningState:
+        """Return the state before the first round."""
+        blocks = self.blocks
         return LearningState(
             jnp.int32(0),
             key,
@@ -628,62 +615,38 @@ class _Rounds:
             () if blocks.client_states is None else blocks.client_states,
         )
 
-    def set_model_weights(self, state: LearningState, weights: Any) -> LearningState:
-        return state._replace(global_model_weights=replaced_weights(self._blocks.model, state.key, weights))
+    def client_work(self) -> ClientWork:
+        """Return the clients' work, on the rows that they select and with diagnostics."""
+        work = self.blocks.client_work if self.blocks.model.rows is None else self._on_rows()
+        return _with_diagnostics(work) if self.blocks.client_diagnostics else work
 
-    def next(self, state: LearningState, client_data: Sequence[Any]) -> LearningProcessOutput:
-        check_state(state, LearningState)
-        blocks, batching = self._blocks, self._blocks.cohorts.batching
-        kept, state = state.clients, commit_to_device(state._replace(clients=()))
-        distributor_state, context, sent = self._begin(state)
-        entries = as_entries(client_data) if self._surveyor is None else reusable(as_entries(client_data))
-        ids = [] if blocks.client_states is None else checked_ids(blocks.who, entries)
-        cohort = cohort_of(entries, batching, state.key, int(state.round), [kept.of(i) for i in ids] or None)
-        if blocks.checks_predictions:
-            cohort = dataclasses.replace(cohort, check=first_predictions(blocks.model, state.weights, batching))
-        surveyed: PyTree = ()
-        if self._surveyor is not None:
-            surveyed, context, cohort = self._run_survey(state, context, cohort)
-        context = _with_key(context, self.aggregation)
-        result = self._runner.run(context, cohort)
-        bare = result._replace(outputs={}, refused={})
-        asked = jnp.int32(len(cohort)) if blocks.counts_clients else ()
-        new, metrics = self._end(state, distributor_state, context, bare, surveyed, asked)
-        metrics = {"distributor": sent, **metrics}
-        if blocks.client_diagnostics:
-            shares = cohort.shares() if blocks.client_work.counts_examples else None
-            metrics["client_diagnostics"], result = split_diagnostics(cohort, result, shares)
-        new = new._replace(clients=kept.updated(finite_outputs(ids, result)) if ids else kept)
-        return LearningProcessOutput(new, round_metrics(self.aggregation, metrics, result.refused))
+    def _on_rows(self) -> ClientWork:
+        """Return the client work on the rows that a client selects."""
+        blocks = self.blocks
+        check_selection(blocks.who, blocks.model)
+        # A client's rows are all that it changes only if nothing but its own examples moves its weights.
+        if any(part is not None for part in (blocks.client_states, blocks.survey, blocks.message)):
+            raise InputError(
+                f"{blocks.who}: select_rows is for algorithms whose clients get weights alone, such as "
+                "build_weighted_fed_avg; not for a state of each client, a first pass, or other messages."
+            )
+        check_guarantees(blocks.who, self.aggregation, {_KEYS: frozenset({"differential privacy", "robustness"})})
+        return blocks.model.rows.work(blocks.client_work)
+
+    def cohort(self, state: LearningState, entries: Sequence[Entry], inputs: Sequence[Any] | None = None) -> Cohort:
+        """Return a round's clients, whose examples are checked."""
+        blocks, batching = self.blocks, self.blocks.cohorts.batching
+        cohort = cohort_of(entries, batching, state.key, int(state.round), inputs)
+        if not blocks.checks_predictions:
+            return cohort
+        return dataclasses.replace(cohort, check=first_predictions(blocks.model, state.weights, batching))
 
     def _begin_round(self, state: LearningState) -> Any:
-        """Return the distributor's state, the clients' context, and measurements."""
-        blocks, keys = self._blocks, round_keys(state.key, state.round)
+        blocks, keys = self.blocks, round_keys(state.key, state.round)
         sent = blocks.distributor.next(state.distributor, state.weights)
         message = sent.result if blocks.message is None else blocks.message(sent.result, state.finalizer)
         context = Context(state.client_work, state.aggregator, message, keys.clients, keys.aggregator)
         return sent.state, context, sent.measurements
-
-    def _run_survey(self, state: LearningState, context: Context, cohort: Cohort) -> tuple[PyTree, Context, Cohort]:
-        """Return the survey's aggregate, and the training pass's context and clients."""
-        survey = self._blocks.survey
-        assert survey is not None and self._surveyor is not None
-        first = context._replace(work=survey.client_work.initialize(), aggregator=survey.aggregator.initialize())
-        first = _with_key(first, survey.aggregator)
-        batching = survey.client_batching or cohort.batching
-        part = cohort.half(0) if survey.splits else cohort
-        result = self._surveyor.run(first, dataclasses.replace(part, batching=batching, check=survey.check))
-        found, message = self._survey_message(state, first, result.total)
-        cohort = cohort.half(1) if survey.splits else cohort
-        if result.outputs:
-            cohort = cohort.after(result.outputs)
-        return found, context._replace(message=message), cohort
-
-    def _message_of_survey(self, state: LearningState, context: Context, total: Any) -> Any:
-        survey = self._blocks.survey
-        assert survey is not None
-        found = survey.aggregator.report(context.aggregator, total.aggregate, context.aggregator_key).result
-        return found, survey.message(context.message, state.finalizer, found)
 
     def _end_round(
         self,
@@ -694,11 +657,10 @@ class _Rounds:
         surveyed: PyTree,
         asked: Any,
     ) -> Any:
-        """Return the new state and the metrics."""
-        blocks, total = self._blocks, result.total
+        blocks, total = self.blocks, result.total
         found = self.aggregation.report(state.aggregator, total.aggregate, context.aggregator_key)
-        update, sums, weight = self._route.unpack(found.result, total)
-        aggregate = update if self._surveyor is None else Surveyed(update, surveyed)
+        update, sums, weight = self.route.unpack(found.result, total)
+        aggregate = update if blocks.survey is None else Surveyed(update, surveyed)
         if blocks.counts_clients:
             private = "differential privacy" in self.aggregation.guarantees
             aggregate = Counted(aggregate, asked if private else total.participated)
@@ -725,7 +687,76 @@ class _Rounds:
         return new, metrics
 
 
-def _with_key(context: Context, aggregator: AggregationProcess) -> Context:
+class _Rounds:
+    """The functions of a composed process.
+
+    Attributes:
+      server: its part of the rounds.
+    """
+
+    def __init__(self, blocks: Composition):
+        self._blocks, self.server = blocks, Server(blocks)
+        packed = self.server.route.packed(self.server.client_work())
+        self._runner = blocks.cohorts.runner(packed, self.server.aggregation)
+        self._surveyor = None
+        if blocks.survey is not None:
+            check_guarantees(blocks.who, self.server.aggregation, {FIRST_PASS: blocks.survey.aggregator.guarantees})
+            self._surveyor = blocks.cohorts.runner(blocks.survey.client_work, blocks.survey.aggregator)
+        self._survey_message = jax.jit(self._message_of_survey)
+
+    def initialize(self, key: Any = None, *, params: Any = None) -> LearningState:
+        key = jax.random.key(0) if key is None else key
+        return self.server.first_state(key, initial_weights(self._blocks.model, key, params))
+
+    def set_model_weights(self, state: LearningState, weights: Any) -> LearningState:
+        return state._replace(global_model_weights=replaced_weights(self._blocks.model, state.key, weights))
+
+    def next(self, state: LearningState, client_data: Sequence[Any]) -> LearningProcessOutput:
+        check_state(state, LearningState)
+        blocks, server = self._blocks, self.server
+        kept, state = state.clients, commit_to_device(state._replace(clients=()))
+        distributor_state, context, sent = server.begin(state)
+        entries = as_entries(client_data) if self._surveyor is None else reusable(as_entries(client_data))
+        ids = [] if blocks.client_states is None else checked_ids(blocks.who, entries)
+        cohort = server.cohort(state, entries, [kept.of(i) for i in ids] or None)
+        surveyed: PyTree = ()
+        if self._surveyor is not None:
+            surveyed, context, cohort = self._run_survey(state, context, cohort)
+        context = with_key(context, server.aggregation)
+        result = self._runner.run(context, cohort)
+        bare = result._replace(outputs={}, refused={})
+        asked = jnp.int32(len(cohort)) if blocks.counts_clients else ()
+        new, metrics = server.end(state, distributor_state, context, bare, surveyed, asked)
+        metrics = {"distributor": sent, **metrics}
+        if blocks.client_diagnostics:
+            metrics["client_diagnostics"], result = split_diagnostics(blocks.client_work, cohort, result)
+        new = new._replace(clients=kept.updated(finite_outputs(ids, result)) if ids else kept)
+        return LearningProcessOutput(new, round_metrics(server.aggregation, metrics, result.refused))
+
+    def _run_survey(self, state: LearningState, context: Context, cohort: Cohort) -> tuple[PyTree, Context, Cohort]:
+        """Return the survey's aggregate, and the training pass's context and clients."""
+        survey = self._blocks.survey
+        assert survey is not None and self._surveyor is not None
+        first = context._replace(work=survey.client_work.initialize(), aggregator=survey.aggregator.initialize())
+        first = with_key(first, survey.aggregator)
+        batching = survey.client_batching or cohort.batching
+        part = cohort.half(0) if survey.splits else cohort
+        result = self._surveyor.run(first, dataclasses.replace(part, batching=batching, check=survey.check))
+        found, message = self._survey_message(state, first, result.total)
+        cohort = cohort.half(1) if survey.splits else cohort
+        if result.outputs:
+            cohort = cohort.after(result.outputs)
+        return found, context._replace(message=message), cohort
+
+    def _message_of_survey(self, state: LearningState, context: Context, total: Any) -> Any:
+        survey = self._blocks.survey
+        assert survey is not None
+        found = survey.aggregator.report(context.aggregator, total.aggregate, context.aggregator_key).result
+        return found, survey.message(context.message, state.finalizer, found)
+
+
+def with_key(context: Context, aggregator: AggregationProcess) -> Context:
+    """Return a round's context with the key that the aggregation may draw with."""
     return context._replace(aggregator_key=aggregation_key(aggregator, context.aggregator_key))
 
 
@@ -738,7 +769,7 @@ def keep_finite(old: PyTree, new: PyTree) -> tuple[PyTree, Any]:
     return chosen(finite, new, old), (~finite).astype(jnp.int32)
 
 
-def with_diagnostics(work: ClientWork) -> ClientWork:
+def _with_diagnostics(work: ClientWork) -> ClientWork:
     """Return client work whose output has each client's results beside its own output."""
 
     def client_final(state: Any, message: PyTree, carry: PyTree) -> ClientResult:
@@ -752,12 +783,13 @@ def with_diagnostics(work: ClientWork) -> ClientWork:
 
 
 def split_diagnostics(
-    cohort: Cohort, result: CohortResult, shares: np.ndarray | None = None
+    work: ClientWork, cohort: Cohort, result: CohortResult
 ) -> tuple[dict[Hashable, PyTree], CohortResult]:
     """Return results by client id, and the cohort's result without them.
 
-    It takes apart the outputs of `with_diagnostics`. ``shares`` are factors of the weights; see `Cohort.shares`.
+    It takes apart the outputs of `_with_diagnostics`.
     """
+    shares = cohort.shares() if work.counts_examples else None
     found = sorted(result.outputs.items())
     diagnostics = [{**output["diagnostics"]} for _, output in found]
     if shares is not None:

@@ -184,6 +184,7 @@ class LearningProcess(Generic[State]):
       takes_client_ids: whether ``client_data`` is a list of pairs ``(client id, data)``: clients keep a state.
       guarantees: of the aggregation of updates; see `AggregationProcess`.
       mechanisms: the noised releases of a round, of all its passes.
+      server: the `compose.Server` of a process that is composed of blocks, for real clients; or None.
     """
 
     initialize: Callable[..., State]
@@ -193,3 +194,4 @@ class LearningProcess(Generic[State]):
     takes_client_ids: bool = False
     guarantees: frozenset[Guarantee] = frozenset()
     mechanisms: tuple[Mechanism, ...] = ()
+    server: Any = None

@@ -56,3 +56,26 @@ def test_tensorflow_numbers_are_one_function(functions, tmp_path):
 def test_unknown_numbers_raise():
     with pytest.raises(InputError, match="random is one of jax, tensorflow"):
         tf2jax.export_functions({}, "out", random="numpy")
+
+
+@pytest.mark.parametrize("random", ["jax", "tensorflow"])
+def test_other_draws_than_dropout_are_one_call(random, tmp_path):
+    """The draws of inference mode are none, so the modes stay two functions."""
+    inputs = keras.Input((5, 3))
+    hidden = keras.layers.SpatialDropout1D(RATE)(inputs)
+    functions = convert_keras_model(keras.Model(inputs, keras.layers.GaussianNoise(0.5)(hidden)))
+    tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"], random=random)
+    text = (tmp_path / "out" / "model.py").read_text()
+    prefix = "jax.random." if random == "jax" else "_philox_"
+    assert all(f"{prefix}{name}(" in text for name in ("uniform", "normal")) and ("philox" in text) == (
+        random == "tensorflow"
+    )
+    x = np.ones((801, 5, 3), np.float32)  # an odd count
+    loaded, held = tf2jax.load(tmp_path / "out", "train", backend="source")
+    if random == "tensorflow":
+        fn, params = functions["train"]
+        np.testing.assert_allclose(loaded(held, x)[0], fn(params, x)[0], rtol=1e-5, atol=1e-5)
+        return
+    found = np.asarray(loaded(held, x, rng=jax.random.key(0))[0])
+    mean = found.mean(1)  # of five steps: noise of deviation 0.22 around 0 or 1 / 0.7
+    assert abs(np.mean(mean < 0.7) - RATE) < 0.05 and abs(np.std(found - mean[:, None]) - 0.5 * 0.8**0.5) < 0.02

@@ -252,14 +252,36 @@ def test_singular_vectors_are_computed_once():
     assert text.count("lax.linalg.svd(") == 1
 
 
-@pytest.mark.parametrize("axes", [(1,), (0, 2)])
-def test_new_axes_are_numbers_or_tuples(axes, tmp_path):
+@pytest.mark.parametrize(
+    ("axes", "expected"),
+    [((1,), "features[:, None]"), ((0, 2), "(features, (0, 2))")],
+)
+def test_new_axes_are_none_or_tuples(axes, expected, tmp_path):
     case = Case(lambda x: lax.expand_dims(x, axes) * 2)
     fn, params = of_case(case)
     text, constants = written(fn, params)
-    assert f"jnp.expand_dims(features, {axes[0] if len(axes) == 1 else axes})" in text
+    assert expected in text
     model = imported(text, tmp_path / "model.py").model
     np.testing.assert_array_equal(jax.jit(model)(constants, case.x)[0], fn(params, case.x)[0])
+
+
+@pytest.mark.parametrize(
+    ("fn", "expected"),
+    [
+        (lambda x: x.reshape(-1), "lax.collapse(features, 0)"),
+        (lambda x: x[:, None, None].reshape(3, 4), "features"),
+        (lambda x: lax.reshape(lax.slice(x, (0, 0), (1, 4)), (4,)), "features[0]"),
+        (lambda x: x.at[INDICES[:, 0]].set(1.0), ".set("),
+        (lambda x: lax.argmax(x.astype(np.int32), 1, np.int32), "jnp.argmax("),
+    ],
+)
+def test_shapes_and_indices_read_as_numpy(fn, expected, tmp_path):
+    case = Case(fn)
+    fn, params = of_case(case)
+    text, constants = written(fn, params)
+    assert expected in text and "lax.scatter" not in text, text
+    model = imported(text, tmp_path / "model.py").model
+    np.testing.assert_array_equal(jax.jit(model)(nested(params, constants), case.x)[0], fn(params, case.x)[0])
 
 
 def _finite(x):
@@ -274,7 +296,7 @@ OTHERWISE = frozenset(
     checkpoint custom_vjp_call one_minus_square polynomial log2 eq_to symmetric_product ragged_dot
     ragged_dot_general conv_general_dilated_patches scatter-sub name sharding_constraint custom_gradient
     without_gradient philox_key philox_uniform philox_dropout mod jax_uniform jax_dropout batch_norm index
-    scale_by_size""".split()  # noqa: SIM905
+    scale_by_size first_rows""".split()  # noqa: SIM905
 )
 
 

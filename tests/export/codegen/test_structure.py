@@ -198,6 +198,50 @@ def interleaved():
     return model, params, drawn({"x": (3, 4)})
 
 
+def shared(count=3):
+    """A value that TensorFlow computes in the first of the scopes that use it."""
+    params = drawn(layer([f"tower_{i}" for i in range(count)], (4, 4)))
+
+    def model(params, x):
+        with scope("tower_0"), scope("cos"):
+            first = jnp.cos(x)
+        return sum(jnp.square(dense(params, f"tower_{i}", first)) for i in range(count))
+
+    return model, params, drawn({"x": (3, 4)})
+
+
+def counted():
+    """Blocks whose params have numbers in their names."""
+    params = drawn(layer([f"layer_{i}_{part}" for i in range(6) for part in ("up", "down")], (4, 4)))
+
+    def small(params, name, x):
+        x = jnp.sin(dense(params, f"{name}_up", x))
+        return jnp.cos(dense(params, f"{name}_down", x)) + x
+
+    def model(params, x):
+        for i in (0, 4):
+            x = jnp.tanh(x @ params[f"layer_{i}_up/kernel"]) @ params[f"layer_{i}_down/kernel"]
+            x = jnp.exp(-jnp.square(x)) * params[f"layer_{i}_up/bias"] + params[f"layer_{i}_down/bias"]
+            x = small(params, f"layer_{i + 1}", x) * 0.5
+        return small(params, "layer_3", small(params, "layer_2", x))
+
+    return model, params, drawn({"x": (3, 4)})
+
+
+def bare_names():
+    """A layer whose name begins those of others."""
+    names = ("first", "stem_2", "head_a")
+    params = drawn({k: v for n in names for k, v in ((f"{n}/kernel", (4, 4)), (f"{n}_norm/scale", (4,)))})
+
+    def model(params, x):
+        for name in names:
+            x = jnp.sin(jnp.tanh(x @ params[f"{name}/kernel"]) * params[f"{name}_norm/scale"]) + jnp.cos(x)
+            x = jnp.exp(-jnp.square(x)) / (1 + jnp.square(jnp.sin(x)))
+        return x
+
+    return model, params, drawn({"x": (3, 4)})
+
+
 def scopes_that_are_params():
     params = drawn({"w": (4,), "w/m": (4,), "w/m/deep": (4,), "constants": (4,)})
 
@@ -236,6 +280,9 @@ CASES = {
         in_a_loop,
         interleaved,
         images,
+        shared,
+        counted,
+        bare_names,
         scopes_that_are_params,
         constants_in_loops,
     )
@@ -306,13 +353,19 @@ def test_equal_functions_are_one(name):
     ("name", "expected"),
     [
         ("encoder", ["for i in range(4):", 'params["encoder"][f"layer_{i}"]', 'params["up"]']),
-        ("flat_layers", ['_numbered("dense", 2 * i)', 'f"dense_{2 * i + 1}"', "for i in range(5):"]),
+        (
+            "flat_layers",
+            ["def _block(params, x, index):", '_numbered("dense", index)', "_block(params, x, index=2 * i)"],
+        ),
         ("stages", ['f"{name}_1_dense"', '"stage1_block3",', "name=name"]),
-        ("skips", [".append(", 'params[f"down_{i}"]']),
+        ("skips", [".append(", 'params[f"down_{index}"]']),
+        ("shared", ["def _tower(params, x):", "cos = jnp.cos(x)\n", "tower = _tower("]),
+        ("counted", ["def _block(params, x, index):", 'params[f"layer_{index + 1}_up"]', "index=4)"]),
+        ("bare_names", ['params[f"{name}_norm"]["scale"]', 'params[name]["kernel"]', 'for name in ("first", ']),
         ("constants_differ", ["def _layer(params, x, value, axis):", "for i, (value, axis) in enumerate("]),
         ("in_a_loop", ["    for i in range(6):"]),
         ("constants_in_loops", ["def _tower(params, x, value_1):", "for value in (1.25, 0.75, 1.5, 0.5):"]),
-        ("images", ["def _block(conv, norm, x, strides=(1, 1)):", 'params["variance"]', "(2, 2))):"]),
+        ("images", ["def _conv_norm(params, x, index, strides=(1, 1)):", 'params["variance"]', "(2, 2))):"]),
         ("interleaved", ["for _ in range(4):"]),
         ("scopes_that_are_params", ['params["w/m/deep"]', '"/".join(']),
     ],
@@ -460,6 +513,9 @@ def test_role(name, expected):
         (["dense", "dense_1", "dense_2"], '_numbered("dense", i)'),
         (["dense", "dense_3", "dense_6"], '_numbered("dense", 3 * i)'),
         (['{"', '{"_1', '{"_2'], '_numbered("{\\"", i)'),
+        (["dense_4", "dense_2", "dense"], '_numbered("dense", -2 * i + 4)'),
+        (["dense", "dense_01"], None),
+        (["dense", "other_1"], None),
         (["a", "c", "b"], None),
         (["a01", "a02", "a03"], None),
         (["x1", "x2", "x4"], None),

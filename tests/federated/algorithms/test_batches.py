@@ -67,6 +67,8 @@ STEPPING = {
     "mime_lite": lambda **o: fed.build_mime_lite(model(), optax.sgd(0.3, momentum=0.9), **o),
     "scaffold": lambda **o: fed.build_scaffold(model(), 4, 0.3, **o),
     "apfl": lambda **o: fed.build_apfl(model(), SGD, **o),
+    "per_fed_avg": lambda **o: fed.build_per_fed_avg(model(), 0.1, SGD, **o),
+    "fed_buff": lambda **o: fed.build_fed_buff(model(), SGD, buffer_size=3, **o),
     "agnostic": lambda **o: fed.build_agnostic_fed_avg(
         model(), SGD, init_domain_weights=[0.3, 0.7], init_domain_window=[[4.0, 4.0]], **o
     ),

@@ -104,6 +104,8 @@ ALGORITHMS = {
     "agnostic": lambda m: fed.build_agnostic_fed_avg(
         m, optax.sgd(0.1), init_domain_weights=[1, 1], init_domain_window=[[1, 1]]
     ),
+    "per_fed_avg": lambda m: fed.build_per_fed_avg(m, np.float32(0.1), optax.sgd(0.1)),
+    "fed_buff": lambda m: fed.build_fed_buff(m, optax.sgd(0.1), buffer_size=2),
     "hyp_cluster": lambda m: fed.build_hyp_cluster(m, 2, optax.sgd(0.1)),
 }
 

@@ -43,6 +43,8 @@ PROCESSES = {
     "scaffold": lambda: fed.build_scaffold(MODEL, 30, 0.1, **OPTIONS),
     "ditto": lambda: fed.build_ditto(MODEL, 0.1, SGD, **OPTIONS),
     "apfl": lambda: fed.build_apfl(MODEL, SGD, **OPTIONS),
+    "per_fed_avg": lambda: fed.build_per_fed_avg(MODEL, 0.1, SGD, **OPTIONS),
+    "fed_buff": lambda: fed.build_fed_buff(MODEL, SGD, buffer_size=3, concurrency=10, **OPTIONS),
     "mime": lambda: fed.build_mime(MODEL, SGD, **OPTIONS),
     "mime_lite": lambda: fed.build_mime_lite(MODEL, SGD, **OPTIONS),
     "agnostic": lambda: fed.build_agnostic_fed_avg(MODEL, SGD, **DOMAINS, **OPTIONS),

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import tomllib
 from types import SimpleNamespace
 
 import jax
@@ -18,11 +19,14 @@ from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideFixedClipping,
     DifferentialPrivacyServerSideFixedClipping,
     FedAvg,
+    QFedAvg,
 )
 
+from tests.docs.blocks import DOCS, blocks
+from tf2jax_lite import federated as fed
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import flower
-from tf2jax_lite.federated.aggregators import CoordinateMedianFactory, UnweightedMeanFactory
+from tf2jax_lite.federated.aggregators import CoordinateMedianFactory, UnweightedMeanFactory, robust_aggregator
 from tf2jax_lite.federated.client_work import build_model_delta_client_work
 from tf2jax_lite.federated.compose import build_add_finalizer, build_apply_optimizer_finalizer, compose_learning_process
 from tf2jax_lite.learning.checkpoints import CheckpointFile
@@ -70,6 +74,16 @@ class Grid:
     def get_node_ids(self):
         return list(self._data)
 
+    def context(self, node):
+        """Return a client's context, with the state that it keeps."""
+        place = {"partition-id": list(self._data).index(node), "num-partitions": len(self._data)}
+        return Context(run_id=1, node_id=node, node_config=place, state=self._states[node], run_config=self.run_config)
+
+    def cohorts(self, size):
+        """Return the data of the nodes that trained, by round."""
+        nodes = [m.metadata.dst_node_id for m in self.sent if m.metadata.message_type == "train"]
+        return [[(n, self._data[n]) for n in nodes[i : i + size]] for i in range(0, len(nodes), size)]
+
     def send_and_receive(self, messages, *, timeout=None):
         replies = []
         assert isinstance(messages, list), "Flower's grid goes over them twice"
@@ -77,9 +91,7 @@ class Grid:
             self.sent.append(message)
             node = message.metadata.dst_node_id
             DATA[node] = self._data[node]
-            context = Context(
-                run_id=1, node_id=node, node_config={}, state=self._states[node], run_config=self.run_config
-            )
+            context = self.context(node)
             if self.fails(message):
                 replies.append(Message(Error(code=1, reason="it broke"), reply_to=message))
             else:
@@ -230,6 +242,110 @@ def test_a_training_goes_on_from_its_state():
     second.state = first.state
     weights, _ = _run(second, Grid(datasets))
     _assert_same(weights, _simulated(_in_order_of_nodes(datasets), rounds=2 * apps.ROUNDS)[0].weights)
+
+
+OF_PROCESS = {"client_batching": apps.BATCHING}
+PROCESSES = {
+    "scaffold": lambda rate=0.3: fed.build_scaffold(apps.MODEL, 4, rate, server_learning_rate=0.7, **OF_PROCESS),
+    "apfl": lambda: fed.build_apfl(apps.MODEL, optax.sgd(0.3), **OF_PROCESS),
+    "ditto": lambda: fed.build_ditto(apps.MODEL, 0.2, optax.sgd(0.3), **OF_PROCESS),
+    "fed_dyn": lambda: fed.build_fed_dyn(apps.MODEL, 4, 0.1, optax.sgd(0.3), **OF_PROCESS),
+    "fed_nova": lambda: fed.build_fed_nova(apps.MODEL, 0.3, momentum=0.5, **OF_PROCESS),
+    "per_fed_avg": lambda: fed.build_per_fed_avg(apps.MODEL, 0.1, optax.sgd(0.3), **OF_PROCESS),
+    "clipped scaffold": lambda: fed.build_scaffold(
+        apps.MODEL, 4, 0.3, aggregator=robust_aggregator(weighted=False), **OF_PROCESS
+    ),
+}
+
+
+def _trained(process, grid, work=None, **options):
+    """Return weights, the strategy and the simulation's state; 3 nodes a round."""
+    grid.app = flower.client_app(apps.MODEL, lambda context: DATA[context.node_id], client_work=work or process)
+    strategy = flower.BlocksStrategy(apps.MODEL, process=process, clients_per_round=3, evaluate=False)
+    weights, _ = _run(strategy, grid, **options)
+    state = process.initialize()
+    for cohort in grid.cohorts(3):
+        lost = [i for i, (node, _) in enumerate(cohort) if node in grid._fail]
+        cohort = [(node, None if i in lost else own) for i, (node, own) in enumerate(cohort)]
+        state, _ = process.next(state, cohort)
+    return weights, strategy, state
+
+
+@pytest.mark.default_cases("scaffold", "apfl")
+@pytest.mark.parametrize("name", PROCESSES)
+def test_processes_are_the_simulation(name):
+    """States of clients and of the server included."""
+    process, grid = PROCESSES[name](), Grid(apps.clients(4), fail=[1000 - 7])
+    weights, strategy, state = _trained(process, grid)
+    _assert_same(weights, state.weights)
+    for part in ("aggregator", "finalizer", "round"):
+        _assert_same(getattr(strategy.state, part), getattr(state, part))
+    if not process.takes_client_ids:
+        with pytest.raises(InputError, match="keep no state"):
+            flower.client_state(grid.context(1000), process)
+        return
+    assert len(state.clients) >= 2
+    for node in grid.get_node_ids():
+        _assert_same(
+            flower.client_state(grid.context(node), process), jax.tree.map(jnp.asarray, state.clients.of(node))
+        )
+
+
+def test_settings_make_processes():
+    process, grid = PROCESSES["scaffold"](), Grid(apps.clients(3))
+    work = lambda settings: PROCESSES["scaffold"](settings["learning-rate"])  # noqa: E731
+    weights, _, state = _trained(process, grid, work, train_config={"learning-rate": 0.3})
+    _assert_same(weights, state.weights)
+
+
+def test_a_client_whose_result_is_not_finite_keeps_its_state():
+    datasets = apps.clients(3)
+    examples = datasets[1].all_examples()
+    datasets[1] = type(datasets[1])({**examples, "x": np.full_like(examples["x"], np.nan)})
+    process, grid = PROCESSES["scaffold"](), Grid(datasets)
+    weights, _, state = _trained(process, grid)
+    _assert_same(weights, state.weights)
+    assert list(state.clients) == [1000 - 14, 1000]
+    kept = flower.client_state(grid.context(1000 - 7), process)
+    assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(kept))
+
+
+@pytest.mark.parametrize("q", [0.0, 0.5])
+def test_flowers_own_q_fed_avg(q):
+    """One round, by the formulas of Li et al. 2020."""
+    datasets, rate = apps.clients(3), 0.3
+    plain = apps.BATCHING.replace(skip_shuffle=True)
+    grid = Grid(datasets)
+    grid.app = _client_app(plain)
+    weights, _ = _run(QFedAvg(rate, q, train_loss_key="loss"), grid, num_rounds=1)
+    start = {name: a.numpy().astype(np.float64) for name, a in flower.to_arrays(apps.MODEL.init(None)).items()}
+    total, divisor = dict.fromkeys(start, 0.0), 0.0
+    for dataset in datasets:
+        state, metrics = _simulated([dataset], rounds=1, batching=plain)
+        loss = float(metrics["client_work"]["train"]["loss"])
+        slope = {name: (start[name] - a.numpy()) / rate for name, a in flower.to_arrays(state.weights).items()}
+        total = {name: total[name] + loss**q * slope[name] for name in total}
+        divisor += q * loss ** (q - 1) * sum((s**2).sum() for s in slope.values()) + loss**q / rate
+    for name, array in flower.to_arrays(weights).items():
+        np.testing.assert_allclose(array.numpy(), start[name] - total[name] / divisor, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.full
+def test_the_quickstart_of_the_page_trains():
+    pytest.importorskip("flax")
+    found = {}
+    (block,) = [b for b in blocks(DOCS / "flower.md") if b.heading == "Flower's quickstart for JAX"]
+    (settings,) = [b for b in blocks(DOCS / "flower.md", "toml") if b.heading == block.heading]
+    exec(compile(block.code, "flower.md", "exec"), found)
+    grid = Grid(dict.fromkeys(range(6)))
+    grid.app, grid.run_config = found["client"], tomllib.loads(settings.code)["tool"]["flwr"]["app"]["config"]
+    results = []
+    strategy = FedAvg(fraction_train=0.5)
+    server = flower.server_app(strategy, found["model"], on_result=lambda *result: results.append(result[1]))
+    server(grid, _server_context(**grid.run_config))
+    losses = [metrics["loss"] for _, metrics in sorted(results[0].evaluate_metrics_clientapp.items())]
+    assert len(losses) == 3 and losses[2] < 0.8 * losses[0]
+    assert results[0].evaluate_metrics_clientapp[3]["accuracy"] > 0.3
 
 
 class Killed(Exception):
@@ -406,6 +522,26 @@ def test_messages_for_another_model():
         (lambda: flower.server_app("fedavg", apps.MODEL), "a strategy is a BlocksStrategy"),
         (lambda: flower.server_app(FedAvg(), apps.MODEL, num_rounds=-1), "num_rounds"),
         (lambda: flower.BlocksStrategy(apps.MODEL, aggregator=3), "aggregator"),
+        (lambda: flower.BlocksStrategy(apps.MODEL), "either a process"),
+        (
+            lambda: flower.BlocksStrategy(apps.MODEL, process=PROCESSES["apfl"](), aggregator=apps.aggregator()),
+            "either a process",
+        ),
+        (
+            lambda: flower.BlocksStrategy(apps.MODEL, process=PROCESSES["scaffold"](), reply="weights"),
+            "reply='update'",
+        ),
+        (lambda: flower.BlocksStrategy(apps.MODEL, process=fed.build_mime(apps.MODEL, optax.sgd(0.1))), "work once"),
+        (
+            lambda: flower.BlocksStrategy(apps.MODEL, process=fed.build_fed_buff(apps.MODEL, optax.sgd(0.1))),
+            "work once",
+        ),
+        (
+            lambda: flower.server_app(
+                flower.BlocksStrategy(apps.MODEL, process=PROCESSES["scaffold"]()), apps.MODEL, checkpoint_dir="x"
+            ),
+            "for a run",
+        ),
         (lambda: flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator(), clients_per_round=0), ">= 1"),
         (lambda: flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator(), reply="both"), "update, weights"),
         (lambda: flower.server_app(FedAvg(), apps.MODEL, checkpoint_dir="x"), "a BlocksStrategy has a state to save"),
@@ -419,6 +555,16 @@ def test_messages_for_another_model():
 def test_refusals(call, match):
     with pytest.raises(InputError, match=match):
         call()
+
+
+@pytest.mark.parametrize(("name", "match"), [("scaffold", "not of this model"), ("fed_nova", "more than weights")])
+def test_flowers_own_strategies_have_weights_alone(name, match):
+    grid = Grid(apps.clients(2))
+    grid.app = flower.client_app(
+        apps.MODEL, lambda context: DATA[context.node_id], client_work=PROCESSES[name](), client_batching=apps.BATCHING
+    )
+    with pytest.raises(InputError, match=match):
+        _run(FedAvg(), grid)
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["BlocksStrategy", "FedAvg"])

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -30,7 +30,8 @@ from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringEr
 from .literals import has_short_source
 from .own_derivatives import differentiable_results
 
-_NAMED = {"philox_key": [((2,), "int32")], "philox_uniform": [((2,), "uint32"), ((4,), "uint32")]}
+_STREAM = [((2,), "uint32"), ((4,), "uint32")]
+_NAMED = {"philox_key": [((2,), "int32")], "philox_uniform": _STREAM, "philox_normal": _STREAM}
 """Inner functions that stay one equation, by name, with the arguments that they have a function in source for."""
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_lin", "xla_call"}
 _SMALL = 16  # constants of up to this many elements are written into the source
@@ -95,6 +96,19 @@ class Equation:
     def captured(self) -> list[Value | Literal]:
         """Return all values that inner functions use, their own included."""
         return [v for block in self.blocks.values() for v in block.used()]
+
+    def closures(self) -> Iterator[tuple[Block, list[tuple[Value, Value | Literal]]]]:
+        """Yield inner functions, with the arguments that are outer values."""
+        for role, block in self.blocks.items():
+            given: Sequence[Value | Literal] = ()
+            if self.name == "while":
+                first = 0 if role == "cond" else self.params["cond_nconsts"]
+                given = self.inputs[first : first + self.params[f"{role}_nconsts"]]
+            elif self.name == "scan":
+                given = self.inputs[: compat.scan_counts(self.params)[0]]
+            elif self.name == "cond":
+                given = self.inputs[1:]
+            yield block, list(zip(block.args, given, strict=False))
 
 
 @dataclasses.dataclass(eq=False)

@@ -267,8 +267,7 @@ def _scan(writer: FunctionWriter, step: Equation) -> None:
     args = [name, one_or_all(start) if start else "()", one_or_all(xs) if xs else "None"]
     if not xs:
         args.append(f"length={literals.dimension(p['length'])}")
-    if p["reverse"]:
-        args.append("reverse=True")
+    args.append(f"reverse={p['reverse']}")
     outputs = named(writer, step.outputs, hint_of(step, "value"))
     left, right = outputs[:carry], outputs[carry:]
     halves = [one_or_all(left) if left else "_", one_or_all(right) if right else "_"]

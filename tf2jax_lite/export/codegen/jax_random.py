@@ -13,6 +13,7 @@ from .block_ir import Equation, Literal, Value
 from .entries import Entry
 
 DROPOUT = "jax_dropout"
+_DRAWS = {"philox_dropout": DROPOUT, "philox_uniform": "jax_uniform", "philox_normal": "jax_normal"}
 _ON_SEEDS = ("mod", "add", "reshape", "convert_element_type", "copy", "philox_key", "squeeze", "expand_dims")
 
 
@@ -30,7 +31,7 @@ def draw_from_key(entry: Entry) -> None:
     draws: list[int] = []
     for place, step in enumerate(block.steps):
         found = {source for v in step.inputs for source in seeds.get(id(v), ())}
-        if found and step.name in ("philox_dropout", "philox_uniform"):
+        if found and step.name in _DRAWS:
             draws.append(place)
         elif found and step.name in _ON_SEEDS:
             seeds.update((id(v), found) for v in step.outputs)
@@ -51,7 +52,7 @@ def draw_from_key(entry: Entry) -> None:
                 own = Value(key.aval, "key")
                 fold = Literal(np.asarray(number, np.uint32))
                 steps.append(Equation("random_fold_in", {}, [key, fold], [own], step.path))
-                step = Equation("jax_uniform", {}, [own], step.outputs, step.path)
+                step = Equation(_DRAWS[step.name], {}, [own], step.outputs, step.path)
         steps.append(step)
     block.steps = steps
     entry.updates = {name: i for name, i in entry.updates.items() if id(block.results[i]) not in seeds}

@@ -30,12 +30,19 @@ from .idioms.candidates import rewrite_all
 from .jax_random import draw_from_key
 from .modes import merge_modes
 from .names import RESERVED, Names
-from .norms import has_updates, write_batch_norms, write_layer_norms, write_without_training
-from .roles import name_roles
+from .norms import (
+    has_updates,
+    pass_layers,
+    write_batch_norms,
+    write_dense_layers,
+    write_layer_norms,
+    write_without_training,
+)
+from .roles import name_roles, role_of_layer
 from .scans import has_uncounted_loop, simplify_scans
 from .structure.calls import FUNCTIONS, Calls
 from .structure.items import Body, Function, Program
-from .structure.plans import KIND_DOCS, Plan, common_role, kind, leaves, plan, role
+from .structure.plans import KIND_DOCS, Plan, block_role, common_role, kind, leaves, parts, plan, role
 from .structure.render import lay_out, nodes_of
 from .structure.scopes import structure
 from .structure.sequences import Header
@@ -60,6 +67,7 @@ _BOTH_MODES = "Return the model's results in inference mode, or in training mode
 _HELPERS = {name[1:] for name in (*idioms.HELPERS, *SUPPORT)}
 _LONGEST_DOC = 104  # characters of a docstring in one line
 _LISTED = 3  # arrays whose shapes docstrings say
+_NAMED = 4  # layers that docstrings name
 _TOO_DEEP = "loops and branches are nested deeper than Python can read"
 
 
@@ -106,8 +114,12 @@ def write_module(
             if not scan_layers:  # a scan has stacked copies of params, which are not updated
                 write_batch_norms(entry, names, rules)
         if writer is None:
+            for entry in entries:
+                pass_layers(entry.block, dict(zip(map(id, entry.block.args), entry.variables, strict=False)), names)
             write_layer_norms({entry.name: (entry.block, entry.variables) for entry in entries}, names)
         entries = merge_modes(entries, rules)
+        if writer is None:
+            write_dense_layers(entries, names)
         trains = any(has_updates(entry.block) for entry in entries)
         for entry in entries:
             if not trains:
@@ -115,6 +127,8 @@ def write_module(
             pass_constants(entry.block)
             stop_gradients_of_loops(entry.block)
             write_scales(entry.block)
+            for value, name in zip(entry.block.args[len(entry.variables) :], entry.inputs, strict=False):
+                value.hint = name
             name_roles(entry.block)
         shared = share([entry.block for entry in entries]) if writer is None else {}
         takes_state = state is not None and _takes_state(entries, state)
@@ -412,7 +426,9 @@ class ModuleWriter:
         """Write an outlined function."""
         hint = self.hint(function)
         hint = f"{hint}_layer" if hint in _HELPERS else hint
-        found = self.plan(function, f"_{self.functions.new(hint, 'scope')}", set(self.dims))
+        found = self.plan(function, "", set(self.dims))
+        hint = hint if any(function.scopes) else block_role(function, self.functions.all())
+        found.name = f"_{self.functions.new(hint, 'scope')}"
         args, lines = self.body(function, FUNCTIONS, 4)
         self.chunks.append([*define(found.name, found.signature(args), 0), *docstring([self.doc(function)], 4), *lines])
 
@@ -426,7 +442,7 @@ class ModuleWriter:
         for value, scope in function.produced.items():
             # A number says which layer it is, which the function that calls this one may be called for others of.
             own = role(scope)
-            self.marks.hints[value] = hint if re.search(r"\d", own) else own
+            self.marks.hints[value] = role_of_layer(hint if re.search(r"\d", own) else own)
         return hint
 
     def plan(self, function: Function, name: str, taken: set[str]) -> Plan:
@@ -438,7 +454,8 @@ class ModuleWriter:
           taken: names that its parameters may not have.
         """
         named = not self.program.scan_layers  # scans stack whole subtrees
-        found = function.plan = plan(function, name, Names(taken=taken), self.marks, named=named)
+        indexed = self.program.indexed
+        found = function.plan = plan(function, name, Names(taken=taken), self.marks, named=named, indexed=indexed)
         return found
 
     def results(self, function: Function) -> list[int]:
@@ -480,16 +497,21 @@ class ModuleWriter:
         """Return an outlined function's docstring, with its input and output shapes."""
 
         def shapes(values: Sequence[int]) -> str:
-            avals = [self.marks.avals[v] for v in values if self.marks.avals[v] is not None]
+            avals = [a for v in values if (a := self.marks.avals[v]) is not None and isinstance(a.dtype, np.dtype)]
             return ", ".join(map(literals.type_comment, avals)) if len(avals) <= _LISTED else f"{len(avals)} arrays"
 
         scopes = [scope for scope in function.scopes if scope]
-        title = KIND_DOCS.get(kind(function.bodies[0]), "Apply a repeated block")
+        named = [name.replace("_", " ") for name in parts(function.bodies[0]) if name != "dropout"]
+        named = [*named[:_NAMED], "others"] if len(named) > _NAMED + 1 else named or ["a repeated block"]
+        *others, last = named
+        title = KIND_DOCS.get(
+            kind(function.bodies[0]), f"Apply {' and '.join([', '.join(others), last][not others :])}"
+        )
         if scopes:
-            own = "" if title in KIND_DOCS.values() else f"Compute {role(scopes[0]).replace('_', ' ')}"
+            own = "" if title in KIND_DOCS.values() else f"Compute {function.plan.name.strip('_').replace('_', ' ')}"
             paths = [slot.prefixes[0][-1:] for slot in function.plan.slots]
             layer = next((path[0] for path in paths if path and scopes[0].startswith(path[0])), scopes[0])
-            title = f"{own or title} ({layer})"
+            title = f"{own or title} ({layer})" if own.removeprefix("Compute ") != layer.replace("_", " ") else own
         free, results = function.bodies[0].free, self.results(function)
         text = f"{title}: {shapes(free)} -> {shapes(results) or 'nothing'}."
         return text if len(text) <= _LONGEST_DOC else f"{title}: {len(free)} -> {len(results)} arrays."
@@ -544,7 +566,7 @@ class ModuleWriter:
         fixed = {value: name for name, value in printed.args.items()}
         variables = {v for header in headers.values() for v in header.variables}
         own = {"given", "state"} if self.state is not None else set()
-        taken = {*RESERVED, *own, *dims, *entry.arguments, *variables, *self._public, *reserved} - {"rng", "outputs"}
+        taken = {*RESERVED, *own, *dims, *variables, *self._public, *reserved} - {"rng", "outputs"}
         lines, _ = lay_out(
             nodes, list(fixed), self.marks, taken, fixed, alias, indent=indent, comments=self.shape_comments
         )

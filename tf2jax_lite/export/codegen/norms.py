@@ -1,4 +1,4 @@
-"""Write normalizations as calls with the params of their layer.
+"""Write normalizations, dense layers and cells as calls with a layer's params.
 
 In training, a batch normalization updates moving statistics: the new averages are those of the batch's mean and
 variance.
@@ -7,7 +7,8 @@ variance.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ STEP = "batch_norm"
 _STATISTICS = ("moving_mean", "moving_variance")
 _WEIGHTS: tuple[str, ...] = ("gamma", "beta")
 _ROWS = "_normalize_rows"
+_SEVERAL = 2  # dense layers for which there is a function
 
 
 @dataclasses.dataclass
@@ -187,6 +189,68 @@ def write_layer_norms(blocks: Mapping[str, tuple[Block, Sequence[str]]], names: 
         step = block.steps[place]
         inputs = [step.inputs[0], _params_of(scope), *step.inputs[3:]]
         block.steps[place] = call("_layer_norm", inputs, step, step.outputs, words=step.params["words"])
+
+
+def pass_layers(block: Block, variables: Mapping[int, str], names: Collection[str]) -> None:
+    """Pass the scope that has them instead of a dict of params.
+
+    Args:
+      block: changed in place, inner functions, too.
+      variables: name of each value that is a param, by identity.
+      names: names of all params.
+    """
+    for step in block.steps:
+        for inner, pairs in step.closures():
+            pass_layers(inner, {id(arg): variables[id(v)] for arg, v in pairs if id(v) in variables}, names)
+        if step.name == "call" and (layer := step.params.get("weights")):
+            count = len(step.inputs) - len(layer)
+            given = {word: variables.get(id(v)) for word, v in zip(layer, step.inputs[count:], strict=True)}
+            scope = _scope(given, names)
+            if scope is not None:
+                step.inputs = [*step.inputs[:count], _params_of(scope)]
+                step.params = {key: value for key, value in step.params.items() if key != "weights"}
+
+
+def write_dense_layers(entries: Sequence[Entry], names: Collection[str]) -> None:
+    """Write products with a kernel, plus a bias, as calls, if there are several.
+
+    Args:
+      entries: functions; changed in place.
+      names: names of all params.
+    """
+    found: list[tuple[Block, Equation, Item, tuple[str, ...]]] = []
+    for entry in entries:
+        found += _dense_layers(entry.block, dict(zip(map(id, entry.block.args), entry.variables, strict=False)), names)
+    if len(found) < _SEVERAL:
+        return
+    for block, step, x, scope in found:
+        made = call("_dense", [x, _params_of(scope)], step, step.outputs)
+        block.steps[block.steps.index(step)] = made
+        block.prune()
+
+
+def _dense_layers(
+    block: Block, variables: Mapping[int, str], names: Collection[str]
+) -> Iterator[tuple[Block, Equation, Item, tuple[str, ...]]]:
+    """Yield sums that are dense layers, with their block, input, and layer's path."""
+    makers = {id(v): step for step in block.steps for v in step.outputs}
+    uses = Counter(id(v) for v in block.used())
+    for step in block.steps:
+        for inner, pairs in step.closures():
+            own = {id(arg): variables[id(v)] for arg, v in pairs if id(v) in variables}
+            yield from _dense_layers(inner, own, names)
+        for product, bias in (step.inputs, step.inputs[::-1]) if step.name == "add" else ():
+            maker = makers.get(id(product))
+            if maker is None or maker.name != "dot_general" or uses[id(product)] > 1 or id(bias) not in variables:
+                continue
+            x, kernel = maker.inputs
+            axes = ((len(x.aval.shape) - 1,), (0,)), ((), ())
+            numbers = tuple(tuple(map(tuple, pair)) for pair in maker.params["dimension_numbers"])
+            plain = numbers == axes and maker.params["precision"] is None and len(kernel.aval.shape) == 2
+            alike = len({v.aval.dtype for v in (x, kernel, bias, *step.outputs)}) == 1
+            scope = _scope({"kernel": variables.get(id(kernel)), "bias": variables.get(id(bias))}, names)
+            if plain and alike and bias.aval.shape == kernel.aval.shape[-1:] and scope is not None:
+                yield block, step, x, scope
 
 
 def _params_of(scope: tuple[str, ...]) -> Scope:

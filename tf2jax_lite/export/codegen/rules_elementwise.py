@@ -10,7 +10,7 @@ import numpy as np
 
 from . import literals
 from .idioms.defaults import DEFAULTS
-from .registry import Equation, Raw, call, is_numpy, rule, tuple_of, without_types
+from .registry import Equation, Raw, call, is_number, is_numpy, rule, tuple_of, without_types
 
 __all__: list[str] = []
 
@@ -101,6 +101,8 @@ _BINARY = [
 def _operation(left: str, operator: str, right: str) -> str:
     if is_numpy(left) and is_numpy(right):
         left = f"jnp.asarray({left})"
+    if operator == "+" and right.startswith("-") and is_number(right):
+        operator, right = "-", right[1:]
     return f"{left} {operator} {right}"
 
 
@@ -275,8 +277,11 @@ def _scale_by_size(eqn: Equation) -> str:
 
 @rule("call")
 def _call(eqn: Equation) -> str:
-    p = eqn.params
-    count = len(eqn.mixed) - len(p["words"])
-    words = dict(zip(p["words"], map(Raw, eqn.mixed[count:]), strict=True))
+    p, args = eqn.params, list(eqn.mixed)
+    if layer := p.get("weights", ()):
+        pairs = zip(layer, args[-len(layer) :], strict=True)
+        args[-len(layer) :] = ["{" + ", ".join(f"{literals.value(name)}: {text}" for name, text in pairs) + "}"]
+    count = len(args) - len(p["words"])
+    words = dict(zip(p["words"], map(Raw, args[count:]), strict=True))
     defaults = {name: Raw(text) for name, text in DEFAULTS.get(p["function"], {}).items()}
-    return call(p["function"], *eqn.mixed[:count], **{**defaults, **words, **dict(p["keywords"])})
+    return call(p["function"], *args[:count], **{**defaults, **words, **dict(p["keywords"])})

@@ -11,9 +11,13 @@ import numpy as np
 from tf2jax_lite.support.errors import ExportError
 
 from . import literals
+from .idioms.shapes import inserted
 from .registry import Equation, Raw, call, is_number, is_numpy, rule, tuple_of
 
 __all__: list[str] = []
+
+
+_LEADING = 2  # axes that are written as colons before new ones
 
 
 @rule("broadcast_in_dim")
@@ -34,8 +38,9 @@ def _expand_dims(eqn: Equation) -> str:
     axes, rank, x = eqn.params["axes"], len(eqn.outputs[0].shape), eqn.typed[0]
     if axes == (rank - 1,) and not is_numpy(x):
         return f"{x}[..., None]"
-    if axes == (0,) and not is_numpy(x):
-        return f"{x}[None]"
+    first = axes[0]
+    if axes == tuple(range(first, first + len(axes))) and first <= _LEADING and not is_numpy(x):
+        return f"{x}[{', '.join([':'] * first + ['None'] * len(axes))}]"
     return call("jnp.expand_dims", x, literals.value(axes[0] if len(axes) == 1 else axes))
 
 
@@ -43,7 +48,20 @@ def _expand_dims(eqn: Equation) -> str:
 def _reshape(eqn: Equation) -> str:
     if eqn.params.get("dimensions") is not None:
         raise ExportError("a reshape that permutes dimensions")
-    return call("jnp.reshape", eqn.typed[0], literals.shape(_sizes(eqn.params["new_sizes"])))
+    before, after, x = eqn.inputs[0].shape, eqn.params["new_sizes"], eqn.typed[0]
+    dropped = None if is_numpy(x) else inserted(after, before)
+    if dropped:
+        return call("jnp.squeeze", x, literals.value(dropped[0] if len(dropped) == 1 else dropped))
+    first = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if not _equal(a, b)), len(after))
+    stop = first + 1 + len(before) - len(after)
+    rest = zip(before[stop:], after[first + 1 :], strict=False)
+    if first < len(after) < len(before) and all(_equal(a, b) for a, b in rest) and not is_numpy(x):
+        return call("lax.collapse", x, str(first), *([str(stop)] if stop < len(before) else []))
+    return call("jnp.reshape", x, literals.shape(_sizes(after)))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a is b or bool(a == b)
 
 
 def _sizes(shape: Sequence[Any]) -> tuple[Any, ...]:
@@ -148,6 +166,12 @@ def _index(eqn: Equation) -> str:
     return f"{eqn.typed[0]}[{', '.join(found)}]"
 
 
+@rule("first_rows")
+def _first_rows(eqn: Equation) -> str:
+    axis, count = eqn.params["axis"], literals.dimension(eqn.params["count"])
+    return f"{eqn.typed[0]}[{', '.join([':'] * axis + [f':{count}'])}]"
+
+
 def _slice_text(start: Any, stop: Any, step: int, size: Any) -> str | None:
     """Return the slice of one axis, None if it depends on a symbolic dimension."""
     if step == 1 and start == 0 and stop == size:
@@ -212,13 +236,37 @@ def _gather(eqn: Equation) -> str:
 @rule("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
 def _scatter(eqn: Equation) -> str:
     p = eqn.params
-    kwargs: dict[str, Any] = {"dimension_numbers": Raw(_numbers(p["dimension_numbers"]))}
-    if p["indices_are_sorted"]:
-        kwargs["indices_are_sorted"] = True
-    if p["unique_indices"]:
-        kwargs["unique_indices"] = True
-    kwargs["mode"] = Raw(_mode(p["mode"]))
+    flags = {word: True for word in ("indices_are_sorted", "unique_indices") if p[word]}
+    method, mode = _METHODS.get(eqn.name), _MODES.get(jax.lax.GatherScatterMode.from_any(p["mode"]))
+    depth = eqn.inputs[1].shape[-1] if eqn.inputs[1].shape else 0
+    if method is not None and mode is not None and _is_by_rows(p["dimension_numbers"], depth, eqn):
+        x, indices, updates = eqn.typed
+        x = f"jnp.asarray({x})" if is_numpy(x) else x
+        indices = f"jnp.asarray({indices})" if is_numpy(indices) else indices
+        columns = ", ".join(f"{indices}[..., {i}]" for i in range(depth))
+        return call(f"{x}.at[{columns}].{method}", updates, **flags, mode=mode, wrap_negative_indices=False)
+    kwargs = {"dimension_numbers": Raw(_numbers(p["dimension_numbers"])), **flags, "mode": Raw(_mode(p["mode"]))}
     return call(f"lax.{eqn.name.replace('-', '_')}", *eqn.typed, **kwargs)
+
+
+_METHODS = {
+    "scatter": "set",
+    "scatter-add": "add",
+    "scatter-mul": "multiply",
+    "scatter-min": "min",
+    "scatter-max": "max",
+}
+_MODES = {jax.lax.GatherScatterMode.FILL_OR_DROP: "drop", jax.lax.GatherScatterMode.CLIP: "clip"}
+
+
+def _is_by_rows(numbers: Any, depth: Any, eqn: Equation) -> bool:
+    """Return whether indices are of the first axes, and updates are whole rows."""
+    x, indices, updates = eqn.inputs
+    axes, lead = tuple(range(depth)) if isinstance(depth, int) and depth else (), len(indices.shape) - 1
+    rows = tuple(range(lead, len(updates.shape)))
+    given = numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims, numbers.update_window_dims
+    whole = [a is b or a == b for a, b in zip(updates.shape[lead:], x.shape[len(axes) :], strict=False)]
+    return bool(axes) and given == (axes, axes, rows) and not numbers.operand_batching_dims and all(whole)
 
 
 def _mode(mode: Any) -> str:
@@ -274,8 +322,9 @@ def _is_numpy_reduction(eqn: Equation, axes: Sequence[int]) -> bool:
 
 @rule("argmax", "argmin")
 def _argmax(eqn: Equation) -> str:
-    p = eqn.params
-    return call(f"lax.{eqn.name}", eqn.typed[0], str(p["axes"][0]), literals.dtype(p["index_dtype"]))
+    axis, dtype = eqn.params["axes"][0], literals.dtype(eqn.params["index_dtype"])
+    last = axis == len(eqn.inputs[0].shape) - 1
+    return f"{call(f'jnp.{eqn.name}', eqn.typed[0], axis=-1 if last else axis)}.astype({dtype})"
 
 
 @rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")

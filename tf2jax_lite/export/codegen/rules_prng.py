@@ -15,9 +15,9 @@ def _philox_key(eqn: Equation) -> str:
     return call("_philox_key", eqn.typed[0])
 
 
-@rule("philox_uniform")
-def _philox_uniform(eqn: Equation) -> str:
-    return call("_philox_uniform", *eqn.typed, literals.shape(eqn.outputs[0].shape))
+@rule("philox_uniform", "philox_normal")
+def _philox_numbers(eqn: Equation) -> str:
+    return call(f"_{eqn.name}", *eqn.typed, literals.shape(eqn.outputs[0].shape))
 
 
 @rule("philox_dropout")
@@ -25,9 +25,10 @@ def _philox_dropout(eqn: Equation) -> str:
     return call("_philox_dropout", eqn.typed[0], literals.value(eqn.params["rate"]), eqn.typed[1])
 
 
-@rule("jax_uniform")
-def _jax_uniform(eqn: Equation) -> str:
-    return call("jax.random.uniform", eqn.typed[0], literals.shape(eqn.outputs[0].shape), "np.float32")
+@rule("jax_uniform", "jax_normal")
+def _jax_numbers(eqn: Equation) -> str:
+    name = eqn.name.removeprefix("jax_")
+    return call(f"jax.random.{name}", eqn.typed[0], literals.shape(eqn.outputs[0].shape), "np.float32")
 
 
 @rule("jax_dropout")

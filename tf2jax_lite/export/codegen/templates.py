@@ -20,6 +20,7 @@ _NUMBERS = ("jnp.inf", "jnp.nan", "np.inf", "np.nan")
 # Names of positional arguments that may differ between equal functions.
 _POSITIONS = {
     "lax.reshape": ("", "shape"),
+    "jnp.pad": ("", "padding"),
     "jnp.reshape": ("", "shape"),
     "jnp.full": ("shape", "value"),
     "jnp.zeros": ("shape",),
@@ -196,10 +197,11 @@ def _visit(
         return
     if isinstance(node, ast.Call):
         _visit(node.func, hint, text, reads, dims, found, targets)
-        names = _POSITIONS.get(ast.unparse(node.func), ()) if isinstance(node.func, ast.Attribute) else ()
+        function = ast.unparse(node.func)
+        names = _POSITIONS.get(function, ())
         for i, arg in enumerate(node.args):
             _visit(arg, names[i] if i < len(names) else "value", text, reads, dims, found, targets)
-        defaults = DEFAULTS.get(node.func.id, {}) if isinstance(node.func, ast.Name) else {}
+        defaults = DEFAULTS.get(function, {})
         for word in node.keywords:
             first = len(found)
             _visit(word.value, word.arg or "value", text, reads, dims, found, targets)
@@ -208,7 +210,7 @@ def _visit(
                 if isinstance(hole, Hole):
                     found[first] = start, end, dataclasses.replace(hole, default=defaults[word.arg])
         return
-    for child in ast.iter_child_nodes(node):
+    for child in node.values if isinstance(node, ast.Dict) else ast.iter_child_nodes(node):
         _visit(child, hint, text, reads, dims, found, targets)
 
 

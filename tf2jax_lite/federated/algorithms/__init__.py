@@ -6,7 +6,8 @@ Read in this order:
   fed_avg: federated averaging, FedProx, FedSGD, FedOpt; keywords with the names of TFF.
   fed_nova, fed_dyn, scaffold: algorithms against the drift of clients that differ.
   mime, agnostic: algorithms with a first pass over the clients.
-  apfl, ditto: a model of each client's own.
+  apfl, ditto, per_fed_avg: models of clients' own, and weights that are easily made such a model.
+  fed_buff: a server that waits for some of the clients that train.
   hyp_cluster, cluster_init, kmeans: several models or centers at once.
   recon: a model whose local part clients reconstruct in each round.
   jax_averaging: averaging of a plain JAX loss, as in TensorFlow Federated.
@@ -29,6 +30,7 @@ from tf2jax_lite.federated.algorithms.fed_avg import (
     build_weighted_fed_avg_with_optimizer_schedule,
     build_weighted_fed_prox,
 )
+from tf2jax_lite.federated.algorithms.fed_buff import build_fed_buff
 from tf2jax_lite.federated.algorithms.fed_dyn import build_fed_dyn
 from tf2jax_lite.federated.algorithms.fed_nova import build_fed_nova
 from tf2jax_lite.federated.algorithms.hyp_cluster import build_hyp_cluster
@@ -41,6 +43,7 @@ from tf2jax_lite.federated.algorithms.mime import (
     build_unweighted_mime_lite,
     build_weighted_mime_lite,
 )
+from tf2jax_lite.federated.algorithms.per_fed_avg import build_per_fed_avg
 from tf2jax_lite.federated.algorithms.recon import build_fed_recon, build_fed_recon_eval
 from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
 from tf2jax_lite.learning.optimizers import server_optimizer
@@ -50,6 +53,7 @@ __all__ = [
     "build_agnostic_fed_avg",
     "build_apfl",
     "build_ditto",
+    "build_fed_buff",
     "build_fed_dyn",
     "build_fed_kmeans",
     "build_fed_nova",
@@ -63,6 +67,7 @@ __all__ = [
     "build_mime",
     "build_mime_lite",
     "build_mime_lite_with_optimizer_schedule",
+    "build_per_fed_avg",
     "build_scaffold",
     "build_unweighted_fed_avg",
     "build_unweighted_fed_avg_with_optimizer_schedule",

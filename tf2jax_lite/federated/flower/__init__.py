@@ -20,9 +20,17 @@ try:
 except ImportError as error:
     raise MissingLibraryError("tf2jax_lite.federated.flower needs Flower: pip install 'tf2jax-lite[flower]'") from error
 
-from tf2jax_lite.federated.flower.client import client_app
+from tf2jax_lite.federated.flower.client import client_app, client_state
 from tf2jax_lite.federated.flower.records import from_arrays, to_arrays
 from tf2jax_lite.federated.flower.secure import secure_server_app
 from tf2jax_lite.federated.flower.server import BlocksStrategy, server_app
 
-__all__ = ["BlocksStrategy", "client_app", "from_arrays", "secure_server_app", "server_app", "to_arrays"]
+__all__ = [
+    "BlocksStrategy",
+    "client_app",
+    "client_state",
+    "from_arrays",
+    "secure_server_app",
+    "server_app",
+    "to_arrays",
+]

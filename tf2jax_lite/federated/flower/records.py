@@ -14,8 +14,9 @@ from flwr.app import Array, ArrayRecord, Message
 
 from tf2jax_lite.federated.aggregators.base import MAX_WEIGHT
 from tf2jax_lite.federated.client_work import ClientResult, non_trainable_delta
+from tf2jax_lite.federated.compose import Server
 from tf2jax_lite.learning.model import Model, changing_values
-from tf2jax_lite.learning.process import ModelWeights, PyTree
+from tf2jax_lite.learning.process import LearningProcess, ModelWeights, PyTree
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.support.npz import read_npy
 
@@ -114,6 +115,35 @@ def content_of(record: Mapping[str, Any], kind: str, name: str, where: str) -> A
     raise InputError(f"{where} has no record {name!r}; it has {sorted(records)}")
 
 
+def composed(process: LearningProcess) -> Server:
+    """Return the server's part of a process whose clients may be real ones.
+
+    Raises:
+      InputError: the process is not composed of blocks, or its clients work twice in a round.
+    """
+    if not isinstance(process.server, Server) or process.server.blocks.survey is not None:
+        raise InputError(
+            "Flower trains processes whose clients work once in a round, and all with the same weights: fed_avg, "
+            "scaffold, apfl and others, or compose_learning_process without a survey."
+        )
+    return process.server
+
+
+def message_form(server: Server) -> PyTree:
+    """Return the shapes of the message to clients."""
+
+    def message(weights: ModelWeights) -> PyTree:
+        return server.begin(server.first_state(jax.random.key(0), weights)._replace(clients=()))[1].message
+
+    return jax.eval_shape(message, server.blocks.model.shapes)
+
+
+def weights_of(message: PyTree) -> ModelWeights:
+    """Return the weights in a message to clients."""
+    leaves = jax.tree.leaves(message, is_leaf=lambda part: isinstance(part, ModelWeights))
+    return next(part for part in leaves if isinstance(part, ModelWeights))
+
+
 class Reply(NamedTuple):
     """A client's reply to a message of training or evaluation.
 
@@ -128,12 +158,13 @@ class Reply(NamedTuple):
     result: ClientResult | None
 
 
-def train_reply(message: Message, model: Model, reply: str, sent: ModelWeights) -> Reply:
+def train_reply(message: Message, model: Model, form: PyTree, reply: str, sent: ModelWeights) -> Reply:
     """Return a client's reply to a training message.
 
     Args:
       message: the reply.
       model: the model.
+      form: the shapes of an update.
       reply: the kind that was asked for, `UPDATE` or `NEW_WEIGHTS`.
       sent: the weights that the client got.
 
@@ -145,7 +176,7 @@ def train_reply(message: Message, model: Model, reply: str, sent: ModelWeights) 
     template = model.shapes
     changing = changing_values(model, template.non_trainable)
     if reply == UPDATE:
-        update = _arrays(message, WEIGHTS, template.trainable, where)
+        update = _arrays(message, WEIGHTS, form, where)
         moved = _arrays(message, NON_TRAINABLE, changing, where)
     else:
         new = _arrays(message, WEIGHTS, template, where)

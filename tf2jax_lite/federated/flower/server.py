@@ -18,39 +18,43 @@ from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Strategy
 
-from tf2jax_lite.federated.aggregators.privacy import aggregation_key, fresh_words
+from tf2jax_lite.federated.aggregators.privacy import fresh_words
+from tf2jax_lite.federated.client_work import ClientWork
 from tf2jax_lite.federated.compose import (
+    Composition,
     Distributor,
     Finalizer,
     LearningState,
-    apply_non_trainable,
+    Server,
     build_add_finalizer,
     build_broadcast_process,
     initial_weights,
-    keep_finite,
-    round_keys,
-    update_route,
+    with_key,
 )
-from tf2jax_lite.federated.execution.backends import fold_results, zero_accumulator
+from tf2jax_lite.federated.execution import CohortResult
+from tf2jax_lite.federated.execution.backends import Context, fold_results, zero_accumulator
 from tf2jax_lite.federated.flower.records import (
     CONFIG,
     NEW_WEIGHTS,
     UPDATE,
     WEIGHTS,
     Reply,
+    composed,
     evaluate_reply,
     from_arrays,
     scalars,
     to_arrays,
     train_reply,
+    weights_of,
 )
 from tf2jax_lite.learning.checkpoints import CheckpointStore, open_store
 from tf2jax_lite.learning.data.examples import numpy_rng
 from tf2jax_lite.learning.model import Model, check_model
-from tf2jax_lite.learning.process import NOT_PRIVATE, ModelWeights, round_metrics
+from tf2jax_lite.learning.process import NOT_PRIVATE, LearningProcess, ModelWeights, round_metrics
 from tf2jax_lite.support.errors import InputError
 
 _REPLIES = {"update": UPDATE, "weights": NEW_WEIGHTS}
+_CLIENTS_OWN = ClientWork(lambda: (), *[lambda *args: ()] * 3)  # the work of `client_app`
 
 
 class BlocksStrategy(Strategy):
@@ -69,6 +73,7 @@ class BlocksStrategy(Strategy):
 
     Args:
       model: the model.
+      process: a process, such as `build_scaffold(...)`, of which clients have the same; or the following three.
       aggregator: an `AggregationProcess` or a factory of one, such as ``MeanFactory()``.
       finalizer: the server's update by the aggregate; it takes a step of SGD of rate 1 by default.
       distributor: the message to clients; the unchanged weights by default. Its message must have the weights' form.
@@ -80,6 +85,7 @@ class BlocksStrategy(Strategy):
       key: the training's JAX key; it also draws the nodes. ``key(0)`` by default.
 
     Attributes:
+      server: the server's part of a process.
       state: the `LearningState` after the last round; None before the first. Set it to go on with a training;
         `server_app` does so from a checkpoint.
       rounds_before: how many rounds there were before Flower's first.
@@ -93,7 +99,8 @@ class BlocksStrategy(Strategy):
         self,
         model: Model,
         *,
-        aggregator: Any,
+        process: LearningProcess | None = None,
+        aggregator: Any = None,
         finalizer: Finalizer | None = None,
         distributor: Distributor | None = None,
         clients_per_round: int | None = None,
@@ -106,21 +113,26 @@ class BlocksStrategy(Strategy):
             raise InputError("min_available_nodes and clients_per_round are >= 1")
         if reply not in _REPLIES:
             raise InputError(f"BlocksStrategy: reply is one of {', '.join(_REPLIES)}; not {reply!r}")
-        self._model = model
-        self._template = check_model(model).shapes
-        self._route = update_route("BlocksStrategy", aggregator, self._template.trainable, check_model(model))
-        self._aggregation = self._route.aggregation
+        if (process is None) == (aggregator is None) or (process and (finalizer or distributor)):
+            raise InputError("BlocksStrategy: give either a process, or an aggregator with other blocks")
+        self._model = check_model(model)
+        if process is None:
+            blocks = (finalizer or build_add_finalizer(), distributor or build_broadcast_process())
+            self.server = Server(Composition("BlocksStrategy", self._model, _CLIENTS_OWN, aggregator, *blocks))
+        else:
+            self.server = composed(process)
+        if reply == "weights" and (self.server.blocks.update_form is not None):
+            raise InputError("BlocksStrategy: clients of this process reply more than weights: reply='update'")
+        self._aggregation = self.server.aggregation
         self._is_private = "differential privacy" in self._aggregation.guarantees
         self._fold = jax.jit(functools.partial(fold_results, self._aggregation))
-        self._finalizer = finalizer or build_add_finalizer()
-        self._distributor = distributor or build_broadcast_process()
         self._clients_per_round, self._min_nodes, self._evaluate = clients_per_round, min_available_nodes, evaluate
         self._key = jax.random.key(0) if key is None else key
         self._reply = _REPLIES[reply]
         self._indices: dict[int, int] = {}
         self._cohort_size = 0
         self.not_private: dict[str, Any] = {}
-        self._sent: Any = None
+        self._context: Context | None = None
         self._returned: ArrayRecord | None = None
         self.state: LearningState | None = None
         self.rounds_before = 0
@@ -132,21 +144,19 @@ class BlocksStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return a message for each node that trains. Flower calls this."""
-        self.state = self.state_at(arrays)
-        sent = self._distributor.next(self.state.distributor, self.state.weights)
-        self.state = self.state._replace(distributor=sent.state)
-        self._sent = sent.result
-        keys = round_keys(self.state.key, self.state.round)
+        state = self.state_at(arrays)
+        distributor_state, self._context, _ = self.server.begin(state._replace(clients=()))
+        self.state = state._replace(distributor=distributor_state)
         nodes = self._nodes(grid, server_round)
         self._indices = {node: index for index, node in enumerate(nodes)}
         self._cohort_size = len(nodes)
-        message = to_arrays(sent.result)
+        message, key = to_arrays(self._context.message), self._context.client_key
         # Not the training's key: from that one, clients could draw the noise that the aggregation adds.
-        words = np.asarray(jax.random.key_data(keys.clients)).ravel().tolist()
+        words = np.asarray(jax.random.key_data(key)).ravel().tolist()
         messages = []
         for index, node in enumerate(nodes):
-            own = ConfigRecord({**config, "server-round": int(self.state.round) + 1, "index": index})
-            own["key"], own["key-impl"], own["reply"] = words, str(jax.random.key_impl(keys.clients)), self._reply
+            own = ConfigRecord({**config, "server-round": int(state.round) + 1, "index": index})
+            own["key"], own["key-impl"], own["reply"] = words, str(jax.random.key_impl(key)), self._reply
             content = RecordDict({WEIGHTS: message, CONFIG: own})
             messages.append(Message(content, message_type=MessageType.TRAIN, dst_node_id=node))
         return messages  # a list: Flower's grid goes over it twice
@@ -155,11 +165,10 @@ class BlocksStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Fold the updates and take the round's step. Flower calls this."""
-        assert self.state is not None, "configure_train comes first"
-        state, key = (
-            self.state,
-            aggregation_key(self._aggregation, round_keys(self.state.key, self.state.round).aggregator),
-        )
+        assert self.state is not None and self._context is not None, "configure_train comes first"
+        state, context = self.state._replace(clients=()), with_key(self._context, self._aggregation)
+        asked = jnp.int32(self._cohort_size) if self.server.blocks.counts_clients else ()
+        sent = weights_of(context.message)
         total, failed, empty = None, 0, 0
         refused: list[int] = []
         averages: dict[str, list[tuple[float, float]]] = {}
@@ -170,7 +179,7 @@ class BlocksStrategy(Strategy):
             if message.has_error() or index is None:
                 failed += 1
                 continue
-            reply = _usable(train_reply, message, self._model, self._reply, self._sent)
+            reply = _usable(train_reply, message, self._model, self.server.form, self._reply, sent)
             if reply is None:
                 refused.append(node)
                 continue
@@ -178,12 +187,14 @@ class BlocksStrategy(Strategy):
                 empty += 1
                 continue
             assert reply.result is not None
-            result = self._route.pack(reply.result)
+            result = self.server.route.pack(reply.result)
             if total is None:
                 total = zero_accumulator(self._aggregation, state.aggregator, self._cohort_size, result)
             rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
             index = jnp.asarray([index], jnp.int32)
-            total, unusable = self._fold(state.aggregator, total, rows, jnp.ones(1, bool), index, key)
+            total, unusable = self._fold(
+                state.aggregator, total, rows, jnp.ones(1, bool), index, context.aggregator_key
+            )
             if unusable[0]:
                 refused.append(node)
                 log(WARNING, "the reply of node %s is refused: its numbers are not finite, or too large", node)
@@ -192,27 +203,16 @@ class BlocksStrategy(Strategy):
                 averages.setdefault(name, []).append((value, reply.weight))
         if total is None:
             return None, None
-        found = self._aggregation.report(state.aggregator, total.aggregate, key)
-        update, sums, weight = self._route.unpack(found.result, total)
-        done = self._finalizer.next(state.finalizer, state.weights, update)
-        weights = apply_non_trainable(self._model, done.result, sums, weight)
-        (weights, aggregator_state, finalizer_state), kept = keep_finite(
-            (state.weights, state.aggregator, state.finalizer), (weights, found.state, done.state)
-        )
-        self.state = state._replace(
-            round=state.round + 1, global_model_weights=weights, aggregator=aggregator_state, finalizer=finalizer_state
-        )
-        counts = {"participated": total.participated, "round_refused": kept, "failed": failed, "empty": empty}
+        counts = {"participated": total.participated, "failed": failed, "empty": empty}
         counts |= {"non_finite": total.non_finite, "refused": len(refused)}
-        metrics = round_metrics(
-            self._aggregation,
-            {"aggregator": found.measurements, "finalizer": done.measurements, "clients": counts, **_means(averages)},
-            dict(enumerate(refused)),
-        )
+        done = CohortResult(total, counts, {}, {})
+        new, found = self.server.end(state, state.distributor, context, done, (), asked)
+        self.state = new._replace(clients=self.state.clients)
+        metrics = round_metrics(self._aggregation, {**found, **_means(averages)}, dict(enumerate(refused)))
         self.not_private = metrics.pop(NOT_PRIVATE, {})
         names = metrics.pop("refused_clients", [])
         record = {**scalars(metrics), **({"clients/refused_nodes": names} if names else {})}
-        self._returned = to_arrays(weights)
+        self._returned = to_arrays(new.weights)
         return self._returned, MetricRecord(record)
 
     def configure_evaluate(
@@ -250,20 +250,12 @@ class BlocksStrategy(Strategy):
         """
         if self.state is not None and (self._returned is None or arrays is self._returned):
             return self.state
-        weights = from_arrays(arrays, self._template, "the strategy's arrays")
+        weights = from_arrays(arrays, self._model.shapes, "the strategy's arrays")
         return self.first_state(weights) if self.state is None else self.state._replace(global_model_weights=weights)
 
     def first_state(self, weights: ModelWeights) -> LearningState:
         """Return the state before the first round."""
-        return LearningState(
-            jnp.int32(0),
-            self._key,
-            weights,
-            self._distributor.initialize(),
-            (),
-            self._aggregation.initialize(),
-            self._finalizer.initialize(weights),
-        )
+        return self.server.first_state(self._key, weights)
 
     def _nodes(self, grid: Grid, server_round: int) -> list[int]:
         while len(nodes := sorted(grid.get_node_ids())) < max(self._min_nodes, self._clients_per_round or 1):
@@ -343,6 +335,11 @@ def server_app(
     blocks = _blocks_of(strategy)
     if checkpoint_dir is not None and blocks is None:
         raise InputError(f"checkpoint_dir: a BlocksStrategy has a state to save, a {type(strategy).__name__} has none")
+    if checkpoint_dir is not None and blocks is not None and blocks.server.blocks.client_states is not None:
+        raise InputError(
+            "checkpoint_dir: Flower keeps the states of this process's clients for a run, and a server that is started "
+            "again begins another run"
+        )
     app = ServerApp()
     template = check_model(model).shapes
 

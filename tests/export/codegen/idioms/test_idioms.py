@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorflow as tf
+from jax import lax
 
 import tf2jax_lite as tf2jax
 from tests.export.codegen.test_source import imported, written
@@ -124,7 +125,7 @@ CASES = {
     "gru_cell": (
         gated,
         [draw(2, 3), draw(2, 5), draw(3, 15), draw(5, 15), draw(2, 15)],
-        "_gru_cell(x, hidden, kernel, recurrent, bias)",
+        '{"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias}',
     ),
     "reverse_twice": (
         lambda x: tf.sin(tf.reverse(tf.transpose(tf.reverse(x, [0])), [1])),
@@ -266,8 +267,8 @@ def test_near_miss_keeps_its_values(name, tmp_path):
 
 
 def dims(*shape, dtype=np.float32):
-    """Return a type; the letters b and t in a shape are symbolic dimensions."""
-    sizes = dict(zip("bt", DIMS, strict=True))
+    """Return a type; letters in a shape are symbolic dimensions, s of at most 9."""
+    sizes = dict(zip("bts", DIMS, strict=True))
     return jax.ShapeDtypeStruct([sizes.get(n, n) for n in shape], dtype)
 
 
@@ -276,7 +277,7 @@ def positions(x, axis):
     return jnp.cumsum(jnp.ones(x.shape, np.int32), axis)
 
 
-DIMS = jax.export.symbolic_shape("b, t")
+DIMS = jax.export.symbolic_shape("b, t, s", constraints=["s <= 9"])
 NORM = [dims("b", "t", 4), dims(4), dims(4)]
 SYMBOLIC = {
     "norm": (lambda *a: references.layer_norm(*a, 1e-3), NORM, ["_normalize_rows"]),
@@ -322,14 +323,32 @@ SYMBOLIC = {
         [dims("b", "t")],
         ["broadcast_in_dim", "cumsum", "broadcast_in_dim", "cumsum", "ge", "select_n"],
     ),
+    "both_masks": (
+        lambda m: jnp.minimum(m[:, None], jnp.broadcast_to(jnp.tri(m.shape[1], dtype=bool), (2, 3, 3)).astype(int)) > 0,
+        [dims(2, 3, dtype=np.int32)],
+        ["expand_dims", "tri", "gt", "and"],
+    ),
+    "first_rows": (
+        lambda x, table: x + lax.slice_in_dim(table, 0, x.shape[0]),
+        [dims("s", 4), dims(9, 4)],
+        ["first_rows", "add"],
+    ),
+    "rows_that_might_broadcast": (
+        lambda x, table: x + lax.slice_in_dim(table, 0, x.shape[0]) * 2,
+        [dims("s", 4), dims(9, 4)],
+        ["slice", "mul", "add"],
+    ),
+    "argmax": (lambda x: helpers._argmax(x, 1), [dims("b", 3, "t")], ["_argmax"]),
+    "argmin": (helpers._argmin, [dims("b", 3)], ["_argmin"]),
+    "argmax_of_numbers": (lambda x: lax.argmax(x, 1, np.int32), [dims("b", 3)], ["argmax"]),
     "relu": (jax.nn.relu, [dims("b")], ["jax.nn.relu"]),
     "two_results": (
-        helpers._lstm_cell,
+        references.lstm_cell,
         [dims("b", 4), dims("b", 2), dims("b", 2), dims(4, 8), dims(2, 8), dims(8)],
         ["_lstm_cell"],
     ),
     "used_gate": (
-        lambda x, h, c, *w: (helpers._lstm_cell(x, h, c, *w)[0], x @ w[0] + h @ w[1] + w[2]),
+        lambda x, h, c, *w: (references.lstm_cell(x, h, c, *w)[0], x @ w[0] + h @ w[1] + w[2]),
         [dims("b", 4), dims("b", 2), dims("b", 2), dims(4, 8), dims(2, 8), dims(8)],
         ["_lstm_cell", "@", "@", "add", "add"],
     ),

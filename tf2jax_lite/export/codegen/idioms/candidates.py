@@ -36,6 +36,7 @@ class Candidate:
       roots: primitives that compute its first result.
       propose: returns the argument types and static keywords that a step of a root primitive suggests.
       words: names of its last array arguments, which the source passes by keyword.
+      weights: names of its last array arguments, params of a layer, which the source passes as a dict.
       emit: returns the steps to write instead of a call of ``name``, None for none.
       needs: a primitive or function among the steps shortly before a root; others are not compared at all.
     """
@@ -46,6 +47,7 @@ class Candidate:
     roots: tuple[str, ...]
     propose: Callable[[Graph, Equation], Iterable[Proposal]]
     words: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
     emit: Callable[[Graph, Equation, Match], Replacement | None] | None = None
     needs: str = ""
 
@@ -57,6 +59,7 @@ def call(
     outputs: Any,
     keywords: Mapping[str, Any] | None = None,
     words: Sequence[str] = (),
+    weights: Sequence[str] = (),
 ) -> Equation:
     """Return a step that calls a function by name.
 
@@ -67,8 +70,10 @@ def call(
       outputs: the values that it computes, or the type of a new one.
       keywords: static arguments.
       words: names of the last arrays, which are passed by keyword.
+      weights: names of the last arrays, which are passed as a dict.
     """
     params = {"function": function, "keywords": tuple((keywords or {}).items()), "words": tuple(words)}
+    params |= {"weights": tuple(weights)} if weights else {}
     return new("call", params, inputs, like, outputs)
 
 
@@ -108,7 +113,8 @@ def as_rule(candidate: Candidate, rules: Mapping[str, Sequence[Rule]]) -> Rule:
             fresh = [Value(v.aval, v.hint) for v in others]
             for old, value in zip(others, fresh, strict=True):
                 graph.redirect(old, value)
-            return [call(candidate.name, match.arguments, step, [first, *fresh], keywords, candidate.words)]
+            outputs, words = [first, *fresh], candidate.words
+            return [call(candidate.name, match.arguments, step, outputs, keywords, words, candidate.weights)]
         return None
 
     return rule

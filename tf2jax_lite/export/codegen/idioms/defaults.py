@@ -1,4 +1,4 @@
-"""Remove keyword arguments of local helpers that equal the defaults.
+"""Remove keyword arguments that equal the defaults, of local helpers and of loops.
 
 They are printed at first, so that equal calls have equal source up to these constants.
 """
@@ -22,22 +22,22 @@ def _literals(fn: Any) -> dict[str, str]:
 
 DEFAULTS: dict[str, dict[str, str]] = {
     name: found for name, fn in vars(helpers).items() if inspect.isfunction(fn) and (found := _literals(fn))
-}
-"""Source of the defaults of each helper's keyword arguments, by helper."""
+} | {"lax.scan": {"reverse": "False"}}
+"""Source of the defaults of each function's keyword arguments, by function."""
 
-_CALL = re.compile(rf"(?<!\w)(?:{'|'.join(DEFAULTS)})\(")
+_CALL = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, DEFAULTS))})\(")
 
 
 def without_defaults(text: str) -> str:
-    """Return a statement without the helpers' keyword arguments that equal defaults."""
+    """Return a statement without the keyword arguments that equal defaults."""
     if not _CALL.search(text):
         return text
     data = text.encode()
     spans: list[tuple[int, int]] = []
     for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        if not isinstance(node, ast.Call):
             continue
-        defaults = DEFAULTS.get(node.func.id, {})
+        defaults = DEFAULTS.get(ast.unparse(node.func), {})
         end = node.args[-1].end_col_offset if node.args else None
         for word in node.keywords:
             default = defaults.get(word.arg or "")

@@ -20,6 +20,11 @@ def _selu(x):
     return jnp.where(x < 0, low, 1.0507009873554805 * x)
 
 
+def _dense(x, params):
+    """Apply a dense layer."""
+    return x @ params["kernel"] + params["bias"]
+
+
 def _layer_norm(x, params, epsilon):
     """Normalize the last axis to mean 0 and variance 1, then scale and shift."""
     x = lax.optimization_barrier(x)  # else XLA repeats it for each use
@@ -73,6 +78,18 @@ def _take(x, indices, axis=0):
         .at[where]
         .get(mode="fill", fill_value=0, wrap_negative_indices=False)
     )
+
+
+def _argmax(x, axis=-1):
+    """Return the index of the first maximum; NaN and -inf are the lowest number."""
+    lowest = jnp.finfo(x.dtype).min
+    return lax.argmax(jnp.where(x > lowest, x, lowest), axis % x.ndim, np.int32)
+
+
+def _argmin(x, axis=-1):
+    """Return the index of the first minimum; NaN and inf are the highest number."""
+    highest = jnp.finfo(x.dtype).max
+    return lax.argmin(jnp.where(x < highest, x, highest), axis % x.ndim, np.int32)
 
 
 def _conv(x, kernel, strides=(1, 1), padding="SAME", dilation=(1, 1), groups=1):
@@ -178,24 +195,34 @@ def _philox_uniform(key, counter, shape):
     return (lax.bitcast_convert_type(mantissa, np.float32) - 1).reshape(shape)
 
 
+def _philox_normal(key, counter, shape):
+    """Draw TensorFlow's standard normal numbers."""
+    size = math.prod(shape)
+    units = _philox_uniform(key, counter, (-(-size // 2), 2))
+    radius = jnp.sqrt(-2 * jnp.log(jnp.maximum(units[:, 0], 1e-7)))
+    angle = 2 * jnp.pi * units[:, 1]
+    pairs = jnp.stack([jnp.sin(angle) * radius, jnp.cos(angle) * radius], 1)
+    return pairs.reshape(-1)[:size].reshape(shape)
+
+
 def _philox_dropout(x, rate, seed):
     """Drop elements as TensorFlow does, and scale the others to the same mean."""
     noise = _philox_uniform(*_philox_key(seed), x.shape)
     return jnp.where(noise >= rate, x * (1 / (1 - rate)), 0)
 
 
-def _lstm_cell(x, hidden, cell, kernel, recurrent_kernel, bias):
+def _lstm_cell(x, hidden, cell, params):
     """Return the next hidden state and cell of an LSTM."""
-    gates = x @ kernel + hidden @ recurrent_kernel + bias
+    gates = x @ params["kernel"] + hidden @ params["recurrent_kernel"] + params["bias"]
     i, f, g, o = jnp.split(gates, 4, axis=-1)
     cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
     return jax.nn.sigmoid(o) * jnp.tanh(cell), cell
 
 
-def _gru_cell(x, hidden, kernel, recurrent_kernel, bias):
+def _gru_cell(x, hidden, params):
     """Return the next hidden state of a GRU; biases are [2, 3 * units]."""
-    z, r, h = jnp.split(x @ kernel + bias[0], 3, axis=-1)
-    inner = hidden @ recurrent_kernel + bias[1]
+    z, r, h = jnp.split(x @ params["kernel"] + params["bias"][0], 3, axis=-1)
+    inner = hidden @ params["recurrent_kernel"] + params["bias"][1]
     recurrent_z, recurrent_r, recurrent_h = jnp.split(inner, 3, axis=-1)
     z = jax.nn.sigmoid(z + recurrent_z)
     h = jnp.tanh(h + jax.nn.sigmoid(r + recurrent_r) * recurrent_h)

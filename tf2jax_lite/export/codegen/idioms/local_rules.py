@@ -122,6 +122,59 @@ def neutral(graph: Graph, step: Equation) -> Replacement | None:
     return None
 
 
+def positive(graph: Graph, step: Equation) -> Replacement | None:
+    """Write a mask that is the minimum of integers and a mask as both masks."""
+    x, zero = step.inputs
+    inserted_axes = graph.definition(x)
+    maker = inserted_axes
+    if maker is not None and maker.name == "expand_dims" and graph.is_used_once(x):
+        maker = graph.definition(maker.inputs[0])
+    number = scalar_literal(zero)
+    if maker is None or maker.name != "min" or number is None or number != 0 or number.dtype.kind != "i":
+        return None
+    for masked, other in (maker.inputs, maker.inputs[::-1]):
+        cast = graph.definition(masked)
+        if cast is None or cast.name != "convert_element_type" or cast.inputs[0].aval.dtype != np.bool_:
+            continue
+        above = new("gt", {}, [other, zero], maker, aval(other.aval.shape, np.dtype(np.bool_)))
+        shape = broadcast([other.aval.shape, cast.inputs[0].aval.shape])
+        if shape is None or not same(shape, maker.outputs[0].aval.shape):
+            continue
+        given = [above.outputs[0], cast.inputs[0]]
+        if maker is inserted_axes:
+            return [above, new("and", {}, given, step, step.outputs)]
+        both = new("and", {}, given, maker, aval(shape, np.dtype(np.bool_)))
+        assert inserted_axes is not None
+        return [above, both, new("expand_dims", inserted_axes.params, both.outputs, step, step.outputs)]
+    return None
+
+
+def first_rows(graph: Graph, step: Equation) -> Replacement | None:
+    """Index the first rows of an array that is added to one with as many rows.
+
+    Indexing clips a size that exceeds the array's, with which the operation then raises as the slice would.
+    """
+    for position, item in enumerate(step.inputs):
+        maker = graph.definition(item)
+        if maker is None or maker.name != "slice" or any(stride != 1 for stride in maker.params["strides"] or ()):
+            continue
+        source, shape = maker.inputs[0].aval.shape, item.aval.shape
+        axes = [i for i, (size, n) in enumerate(zip(shape, source, strict=True)) if not (size is n or size == n)]
+        other = step.inputs[1 - position].aval.shape
+        if len(axes) != 1 or not graph.is_used_once(item) or not isinstance(source[axes[0]], int):
+            continue
+        (axis,) = axes
+        place = axis - len(shape)
+        known = isinstance(shape[axis], int) or maker.params["start_indices"][axis] != 0 or source[axis] == 1
+        if known or -place > len(other) or other[place] != shape[axis]:
+            continue
+        words = {"axis": axis, "count": shape[axis]}
+        rows = new("first_rows", words, maker.inputs, maker, aval(shape, item.aval.dtype))
+        inputs = [rows.outputs[0] if i == position else v for i, v in enumerate(step.inputs)]
+        return [rows, new(step.name, step.params, inputs, step, step.outputs)]
+    return None
+
+
 def truth(graph: Graph, step: Equation) -> Replacement | None:
     """Drop a comparison of booleans with False."""
     for constant, other in (step.inputs, step.inputs[::-1]):
@@ -218,11 +271,9 @@ def square(graph: Graph, step: Equation) -> Replacement | None:
 def triangle(graph: Graph, step: Equation) -> Replacement | None:
     """Write a comparison of indices, also as cumulative sums of ones, as ``tri``."""
     counts, shape = [graph.definition(v) for v in step.inputs], step.outputs[0].aval.shape
-    rows = counts[0]
-    if rows is not None and rows.name == "expand_dims" and rows.params["axes"] == (1,):
-        makers = [graph.definition(rows.inputs[0]), counts[1]]
-        if all(m is not None and m.name == "iota" and len(m.params["shape"]) == 1 for m in makers):
-            return [new("tri", {}, [], step, step.outputs)]
+    counts = counts if step.name == "ge" else counts[::-1]
+    if _counts(graph, counts[0], 2) and _counts(graph, counts[1], 1):
+        return [new("tri", {}, [], step, step.outputs)]
     for maker, axis in zip(counts, (len(shape) - 2, len(shape) - 1), strict=True):
         if maker is None or maker.name != "cumsum" or maker.params["reverse"] or maker.params["axis"] != axis:
             return None
@@ -236,6 +287,15 @@ def triangle(graph: Graph, step: Equation) -> Replacement | None:
         return [new("tri", {}, [], step, step.outputs)]
     made = new("tri", {}, [], step, aval(shape[-2:], np.dtype(np.bool_)))
     return [made, new("expand_dims", {"axes": tuple(range(len(shape) - 2))}, made.outputs, step, step.outputs)]
+
+
+def _counts(graph: Graph, maker: Equation | None, rank: int) -> bool:
+    """Return whether a step counts along the first of some axes; others have size 1."""
+    if maker is not None and maker.name == "expand_dims" and maker.params["axes"] == tuple(range(1, rank)):
+        maker, rank = graph.definition(maker.inputs[0]), 1
+    if maker is None or maker.name != "iota" or maker.params["dimension"] != 0:
+        return False
+    return len(maker.params["shape"]) == rank and all(isinstance(d, int) and d == 1 for d in maker.params["shape"][1:])
 
 
 def stack(graph: Graph, step: Equation) -> Replacement | None:
@@ -314,7 +374,7 @@ def reverse_twice(graph: Graph, step: Equation) -> Replacement | None:
         return None
     if transpose is None:
         return maker.inputs[0]
-    return [new("transpose", transpose.params, maker.inputs, step, step.outputs)]
+    return [new("transpose", transpose.params, maker.inputs, transpose, step.outputs)]
 
 
 def keep_reduced_axes(graph: Graph, step: Equation) -> Replacement | None:

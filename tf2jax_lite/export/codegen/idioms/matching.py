@@ -193,6 +193,8 @@ def equal_blocks(a: Block, b: Block) -> bool:
             return item.path
         if isinstance(item, Constant):
             return item.content
+        if id(item) not in numbers:  # an argument of one block alone
+            numbers[id(item)] = next(count)
         return numbers[id(item)]
 
     for position, (x, y) in enumerate(zip(a.args, b.args, strict=True)):
@@ -242,6 +244,8 @@ def _equal_blocks(a: Block, b: Block, keys: dict[int, Any], outer: Mapping[int, 
     def equal(x: Item, y: Item) -> bool:
         if isinstance(x, Literal) or isinstance(y, Literal):
             return isinstance(x, Literal) and isinstance(y, Literal) and _equal_literals(x, y)
+        if isinstance(x, Scope) or isinstance(y, Scope):
+            return isinstance(x, Scope) and isinstance(y, Scope) and x.path == y.path
         if id(x) not in names and id(x) in outer:
             return outer[id(x)] == outer.get(id(y))
         return names.get(id(x)) is y

@@ -136,6 +136,12 @@ def divided(graph: Graph, step: Equation) -> Iterable[Proposal]:
         yield [step.outputs[0].aval], {"divisor": int(number)}
 
 
+def along_axis(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the operand and the axis of an index of an extremum."""
+    (axis,), x = step.params["axes"], step.inputs[0].aval
+    yield [x], {} if axis == len(x.shape) - 1 else {"axis": int(axis)}
+
+
 def powers(graph: Graph, step: Equation) -> Iterable[Proposal]:
     """Propose two arguments of the output's type."""
     yield [step.outputs[0].aval] * 2, {}

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from . import helpers
+
 
 @jax.custom_jvp
 def rsqrt(x: Any) -> Any:
@@ -105,6 +107,11 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: Any) -> Any:
 def remainder(x: Any, *, divisor: int) -> Any:
     """Compute the remainder of division by a positive number, rounded down."""
     return jnp.remainder(x, jnp.full(x.shape, divisor, x.dtype))
+
+
+def lstm_cell(x: Any, hidden: Any, cell: Any, kernel: Any, recurrent_kernel: Any, bias: Any) -> Any:
+    """Compute `helpers._lstm_cell` with arrays as arguments."""
+    return helpers._lstm_cell(x, hidden, cell, {"kernel": kernel, "recurrent_kernel": recurrent_kernel, "bias": bias})
 
 
 def gru_cell(x: Any, hidden: Any, kernel: Any, recurrent_kernel: Any, bias: Any) -> Any:

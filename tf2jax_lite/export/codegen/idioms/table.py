@@ -50,6 +50,7 @@ class Idiom:
 _CUSTOM = ("custom_jvp_call", "custom_vjp_call")
 _SAME = "Its jaxpr is equal."
 _RELU6 = "jax.nn.relu6"
+_CELL = ("kernel", "recurrent_kernel", "bias")
 
 _LOCAL = (
     Idiom(
@@ -71,6 +72,7 @@ _LOCAL = (
     Idiom("selection", "A selection by a constant is the selected operand.", ("select_n",), local_rules.selection),
     Idiom("neutral", "x & True and x | False are x.", ("and", "or"), local_rules.neutral),
     Idiom("truth", "x != False is x.", ("ne",), local_rules.truth),
+    Idiom("positive", "min(x, mask) > 0 is (x > 0) & mask.", ("gt",), local_rules.positive),
     Idiom("zero", "x + 0 is x but for -0.", ("add",), local_rules.zero),
     Idiom(
         "dropout",
@@ -80,7 +82,7 @@ _LOCAL = (
     ),
     Idiom("one", "1 x is x.", ("mul",), local_rules.one),
     Idiom("square", "x x is the square of x; the derivative is t x + t x.", ("mul",), local_rules.square),
-    Idiom("triangle", "Sums of ones count from 1; integers have no derivative.", ("ge",), local_rules.triangle),
+    Idiom("triangle", "Sums of ones count from 1; integers have no derivative.", ("ge", "le"), local_rules.triangle),
     Idiom("stack", "jnp.stack concatenates along a new axis.", ("concatenate",), local_rules.stack),
     Idiom(
         "insert_axes",
@@ -115,6 +117,12 @@ _LOCAL = (
         "NumPy broadcasts operands as broadcast_in_dim does, and so does the transpose.",
         local_rules.BROADCASTING,
         local_rules.broadcasting,
+    ),
+    Idiom(
+        "first_rows",
+        "A slice from the start is indexing; one too long raises in the sum, too.",
+        ("add", "sub", "mul"),
+        local_rules.first_rows,
     ),
     Idiom(
         "leading_axes",
@@ -263,6 +271,8 @@ _FUNCTIONS = (
         emit=custom_rules.remainder,
         needs="rem",
     ),
+    Candidate("_argmax", _SAME, helpers._argmax, ("argmax",), proposals.along_axis, needs="select_n"),
+    Candidate("_argmin", _SAME, helpers._argmin, ("argmin",), proposals.along_axis, needs="select_n"),
     Candidate("jnp.take_along_axis", _SAME, jnp.take_along_axis, ("gather",), proposals.taken_along),
     Candidate("jax.vmap(_take)", _SAME, jax.vmap(helpers._take), ("gather",), proposals.taken_of_each),
     Candidate("_take", _SAME, helpers._take, ("gather",), proposals.taken_or_zero),
@@ -280,9 +290,15 @@ _FUNCTIONS = (
     Candidate("_max_pool", _SAME, helpers._max_pool, ("reduce_window_max",), proposals.pool),
     Candidate("_attention", _SAME, helpers._attention, ("einsum",), proposals.attention),
     Candidate(
-        "_gru_cell", "Slices are those of split.", references.gru_cell, ("add",), proposals.gru_cell, needs="tanh"
+        "_gru_cell",
+        "Slices are those of split.",
+        references.gru_cell,
+        ("add",),
+        proposals.gru_cell,
+        weights=_CELL,
+        needs="tanh",
     ),
-    Candidate("_lstm_cell", _SAME, helpers._lstm_cell, ("mul",), proposals.lstm_cell, needs="split"),
+    Candidate("_lstm_cell", _SAME, references.lstm_cell, ("mul",), proposals.lstm_cell, weights=_CELL, needs="split"),
 )
 
 _SILU = Idiom(

@@ -72,6 +72,7 @@ class LayerProgram(Program):
       variable_kinds: name of a param's path to the class that holds it.
     """
 
+    indexed = False  # members of modules are named for their params
     inlined = 2
 
     def __init__(self, marks: Any) -> None:
@@ -389,7 +390,8 @@ def _parsed(stmt: Stmt) -> _Call | None:
         case ast.Assign(value=ast.BinOp(op=ast.MatMult(), left=left, right=right)):
             return _Call("@", [part(left), part(right)], {})
         case ast.Assign(value=ast.Call(func=function, args=args, keywords=words)):
-            return _Call(ast.unparse(function), list(map(part, args)), {w.arg or "": part(w.value) for w in words})
+            given = [item for arg in args for item in (arg.values if isinstance(arg, ast.Dict) else [arg])]
+            return _Call(ast.unparse(function), list(map(part, given)), {w.arg or "": part(w.value) for w in words})
     return None
 
 

@@ -102,7 +102,8 @@ def _folded(
         before, after = parts[:at], parts[at + 1 :]
         inner = _text(source)
         returned = parts == ("return ", part)
-        if not returned and (_OUTLINED.match(inner) or width(parts) + width(source) > _LONGEST):
+        whole = _OUTLINED.match(inner) and (not _NESTED.match(inner) or _OUTLINED.search(_text(before)))
+        if not returned and (whole or width(parts) + width(source) > _LONGEST):
             continue
         if _needs_parentheses(inner, _text(before), _text(after)):
             source = ("(", *source, ")")
@@ -129,6 +130,8 @@ def _text(parts: Sequence[Part]) -> str:
 _LEVELS: list[tuple[type[ast.operator], ...]] = [(ast.Add, ast.Sub), (ast.Mult, ast.Div, ast.MatMult)]
 _BEFORE = re.compile(r"(?:^|[(\[{,=:]|return)\s*$")
 _OUTLINED = re.compile(r"_[a-z]\w*\((?!_v\d+_\.shape)")
+_NESTED = re.compile(r"_(?:dense|dropout)\(")
+"""Helpers whose calls may be part of an expression, but for one that is a call of a function of the module."""
 _COMPARED = re.compile(r"[=!<>]=\s*$")
 _AFTER = re.compile(r"^\s*(?:$|[)\]},:]|for\b|if\b)")
 

@@ -287,6 +287,7 @@ class Program:
     """The functions of a module, callees before callers.
 
     Attributes:
+      indexed: whether functions may take all params and an index, where layers have numbers in their names.
       marks: hints and abstract values.
       functions: by key.
       params: abstract values of params by path.
@@ -297,6 +298,7 @@ class Program:
       shared: params that only one function reads, as it holds them for several uses.
     """
 
+    indexed = True
     inlined = 0
     shared: Collection[tuple[str, ...]] = frozenset()
 

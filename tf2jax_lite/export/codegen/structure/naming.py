@@ -13,7 +13,8 @@ from ..names import identifier
 from ..templates import Def, For, Marks, Printed, Ref, Stmt, parts_of
 from .plans import role
 
-_OTHERS = ("x",)  # names for values whose own is taken
+_OTHERS = {"hidden": ("x",)}  # names for values whose own is taken
+_LONG = 6  # statements between a value and its last use from which it is a skip connection
 
 
 def flat(nodes: Sequence[Any]) -> list[Any]:
@@ -48,7 +49,7 @@ def name_values(
       single: hint for the name of the only parameter.
     """
     names = dict(fixed)
-    _name(nodes, args, marks, {*taken, *fixed.values()}, names, single)
+    _name(nodes, args, marks, set(taken), names, single)
     return names
 
 
@@ -62,13 +63,17 @@ def _name(
 ) -> None:
     last = _last_uses(nodes)
     live: dict[str, int] = {}
+    order = 0
 
     def give(value: int, hint: str) -> None:
         base = identifier(hint)
+        if base == "hidden" and last.get(value, -1) > order + _LONG:
+            base = "skip"
+        others = _OTHERS.get(base, ())
         name, count = base, 0
         while name in taken or name in live:
             count += 1
-            name = _OTHERS[count - 1] if count <= len(_OTHERS) else f"{base}_{count - len(_OTHERS)}"
+            name = others[count - 1] if count <= len(others) else f"{base}_{count - len(others)}"
         names[value] = name
         live[name] = last.get(value, -1)
 
@@ -77,7 +82,6 @@ def _name(
             live[names[value]] = last.get(value, -1)
         else:
             give(value, single if single and len(args) == 1 else role(marks.hints[value]))
-    order = 0
 
     def release(now: int) -> None:
         for name in [n for n, end in live.items() if end <= now]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from .items import Body, Call, Item, Loop, Program
-from .plans import partition
+from .plans import subtrees
 
 _LONGEST = 64  # items of a repeated part; bounds the search
 _ROUNDS = 64  # parts of one function
@@ -148,8 +148,8 @@ def _equal_parts(
             results = sum(uses[value] > inside[value] for value in bodies[s].where)
             width = max(width, len(bodies[s].free) + results)
         reads = {j: list(paths) for j, paths in enumerate(zip(*(bodies[s].reads for s in chosen), strict=True))}
-        slots = partition(list(reads), reads, len(chosen)) if reads else []
-        width += sum(1 + (slot.names is not None) for slot in slots)
+        slots = subtrees(reads, len(chosen), indexed=program.indexed) if reads else []
+        width += sum(1 + ((slot.names or slot.numbers) is not None) for slot in slots)
         saved = _saved(chosen, length, lines, 1 if width <= _SHORT_CALL else width + 2)
         if saved > 0:
             found.append((chosen, saved))

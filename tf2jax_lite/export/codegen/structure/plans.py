@@ -14,9 +14,11 @@ from .. import literals
 from ..names import Names, common_prefix, identifier
 from ..templates import Def, Hole, Marks, Part, Printed, Read, Stmt
 from .items import Body, Call, Code, Function, Loop
-from .sequences import Header, header
+from .sequences import Header, NumberedNames, affine, header, integers
 
 Path = tuple[str, ...]
+INDEX = "\0"
+"""Stands for the index in source."""
 
 
 @dataclasses.dataclass
@@ -40,11 +42,14 @@ class Slot:
       rests: leaf number to the path of its param within the subtree, equal for all bodies. The first component of it
         may follow a name that is a keyword (``named``).
       names: with ``named``, each body's beginning of that component.
+      numbers: with an index as keyword, that of each body; then the first components of ``rests`` are source in which
+        ``{}`` stands for the index.
     """
 
     prefixes: list[Path]
     rests: dict[int, Path]
     names: list[str] | None = None
+    numbers: list[int] | None = None
     parameter: str = "params"
     keyword: str = ""
 
@@ -104,6 +109,7 @@ class Plan:
 
 
 _FEW = 2  # statements of a function that is named for what it computes
+_PARTS = 3  # layers of a function that is named for them
 _NUMBERED = re.compile(r"(?:.*[_./-])?[A-Za-z]{2,}[_.-]?\d+(?:[_.-]+\d+)*[_.-]+(?=[A-Za-z]{2})")
 """The number of a layer, and all before it, of a name that goes on behind it."""
 
@@ -148,6 +154,7 @@ _KINDS = {
     "nnx.LinearGeneral(": "projection",
     "nnx.Linear(": "dense",
     "nnx.Embed(": "embedding",
+    "nnx.MultiHeadAttention(": "attention",
 }
 """Name of a layer by the text of its first statement."""
 
@@ -176,6 +183,45 @@ def kind(body: Body) -> str:
     if len(texts) < len(body.items) or len(texts) > _FEW:
         return ""
     return next((name for text, name in _KINDS.items() if text in texts[0]), "")
+
+
+def parts(body: Body) -> list[str]:
+    """Return the names of a function's layers and activations, each once, in order."""
+    found: list[str] = []
+    for item in body.items:
+        if isinstance(item, Call | Loop):
+            called = item.function if isinstance(item, Call) else item.calls[0].function
+            found += parts(called.bodies[0]) if called.inline else [called.plan.name.strip("_0123456789")]
+        elif isinstance(item, Code):
+            found += [name for name in (_part(stmt) for stmt in item.nodes) if name]
+    return list(dict.fromkeys(found))
+
+
+def _part(stmt: Any) -> str:
+    """Return the name of a statement's layer or activation, "" for others."""
+    text = "".join(p for p in stmt.parts if isinstance(p, str)) if isinstance(stmt, Stmt) else ""
+    match = re.search(r"jax\.nn\.(\w+)\(|(?<!\w)_([a-z]\w*)\(| = jnp\.(tanh)\(", text)
+    if match is not None:
+        return next(filter(None, match.groups()))
+    return next((name for part, name in _KINDS.items() if part in text), "")
+
+
+def block_role(function: Function, taken: Collection[str]) -> str:
+    """Return the name of a function for repeated parts of scopes.
+
+    Args:
+      function: it, with its parameters.
+      taken: names of others.
+    """
+    found = parts(function.bodies[0])
+    if 0 < len(found) <= _PARTS and len(function.bodies[0].items) <= _PARTS + 1 and "_".join(found) not in taken:
+        return "_".join(found)
+    slot = next((slot for slot in function.plan.slots if slot.names is not None), None)
+    hint = common_role(slot.names, "block") if slot is not None and slot.names else "block"
+    first = (
+        next((role(rest[0].strip("_.-")) for rest in slot.rests.values() if rest[0]), "") if slot is not None else ""
+    )
+    return f"{first}_block" if hint in taken and first else hint
 
 
 def leaves(bodies: Sequence[Body], headers: dict[int, Header]) -> list[Leaf]:
@@ -221,7 +267,9 @@ def _parts(bodies: Sequence[Sequence[Any]], headers: dict[int, Header]) -> list[
     return found
 
 
-def plan(function: Function, name: str, names: Names, marks: Marks, *, named: bool = True) -> Plan:
+def plan(
+    function: Function, name: str, names: Names, marks: Marks, *, named: bool = True, indexed: bool = True
+) -> Plan:
     """Return the parameters of a function; those that it calls have theirs already.
 
     Args:
@@ -230,6 +278,7 @@ def plan(function: Function, name: str, names: Names, marks: Marks, *, named: bo
       names: the names that are taken in it.
       marks: hints and abstract values.
       named: whether params of one scope may be told by a name that their names begin with.
+      indexed: whether they may also be told by a name alone, and by a number in their names.
     """
     bodies = function.bodies
     headers: dict[int, Header] = {}
@@ -238,7 +287,7 @@ def plan(function: Function, name: str, names: Names, marks: Marks, *, named: bo
         names.reserve(head.variables)  # else loops would assign to parameters
     texts = [""] * len(found)
     reads: Any = {i: leaf.values for i, leaf in enumerate(found) if leaf.is_read}
-    slots = partition(list(reads), reads, len(bodies), named=named) if reads else []
+    slots = subtrees(reads, len(bodies), named=named, indexed=indexed) if reads else []
     keywords: dict[str, list[Hole]] = {}
     for slot in slots:
         hint = _slot_hint(slot) if len(slots) > 1 else "params"
@@ -246,9 +295,12 @@ def plan(function: Function, name: str, names: Names, marks: Marks, *, named: bo
         if slot.names is not None:
             slot.keyword = names.new("name")
             keywords[slot.keyword] = [Hole(literals.value(n), "name") for n in slot.names]
+        elif slot.numbers is not None:
+            slot.keyword = names.new("index")
+            keywords[slot.keyword] = [Hole(str(n), "index") for n in slot.numbers]
     for slot in slots:
         for i, rest in slot.rests.items():
-            texts[i] = slot.parameter + _subscripts(rest, slot.keyword)
+            texts[i] = slot.parameter + _subscripts(rest, slot)
     known: dict[tuple[str, ...], str] = {}
     defaults: dict[str, str] = {}
     needed: set[str] = set()
@@ -281,12 +333,16 @@ def plan(function: Function, name: str, names: Names, marks: Marks, *, named: bo
 
 
 def _counted(holes: Sequence[Hole], keywords: Mapping[str, Sequence[Hole]]) -> str | None:
-    """Return the numbers of layers as the sum of such a keyword and a constant."""
+    """Return numbers or names of layers in terms of a keyword that counts."""
+    texts = [hole.text for hole in holes]
+    numbers = integers(texts) if holes[0].hint == "layer" else []
+    named = holes[0].hint == "name" and all(re.fullmatch(r'"[^"\\]*"', text) for text in texts)
+    names = NumberedNames.of([text[1:-1] for text in texts]) if named else None
     for name, others in keywords.items():
-        if holes[0].hint == others[0].hint == "layer" and all(h.text.isdecimal() for h in (*holes, *others)):
-            offsets = {int(hole.text) - int(other.text) for hole, other in zip(holes, others, strict=True)}
-            if len(offsets) == 1:
-                return f"{name} + {offsets.pop()}"
+        given = integers([other.text for other in others]) if others[0].hint in ("layer", "index") else []
+        found = affine(names.numbers if names else numbers, given, name) if given and (names or numbers) else None
+        if found is not None:
+            return names.source(found) if names else found
     return None
 
 
@@ -305,12 +361,19 @@ def _place(dim: str, bodies: Sequence[Body], marks: Marks) -> tuple[int, int] | 
     return None
 
 
-def _subscripts(path: Path, keyword: str) -> str:
-    if keyword:
-        first = "f" + literals.value(path[0].replace("{", "{{").replace("}", "}}"))
-        first = f'f"{{{keyword}}}{first[2:]}'
-        return f"[{first}]" + _subscripts(path[1:], "")
-    return "".join(f"[{literals.value(part)}]" for part in path)
+def _subscripts(path: Path, slot: Slot) -> str:
+    start = ""
+    if slot.keyword and path:
+        first, *rest = path
+        if slot.numbers is not None:
+            start = f"[{first.replace(INDEX, slot.keyword)}]"
+        elif first:
+            after = literals.value(first.replace("{", "{{").replace("}", "}}"))
+            start = f'[f"{{{slot.keyword}}}{after[1:]}]'
+        else:
+            start = f"[{slot.keyword}]"
+        path = tuple(rest)
+    return start + "".join(f"[{literals.value(part)}]" for part in path)
 
 
 def _slot_hint(slot: Slot) -> str:
@@ -318,15 +381,44 @@ def _slot_hint(slot: Slot) -> str:
     return role(path[-1]) if path else "params"
 
 
-def partition(members: list[int], reads: dict[int, list[Path]], count: int, *, named: bool = True) -> list[Slot]:
+def subtrees(reads: dict[int, list[Path]], count: int, *, named: bool = True, indexed: bool = True) -> list[Slot]:
     """Partition params into subtrees with equal paths within them.
 
     Args:
-      members: numbers of the params.
       reads: number to the param's path in each of the bodies.
       count: number of bodies.
       named: whether there may be a slot with ``names``.
+      indexed: whether it may have empty names, and whether the only slot may have ``numbers``.
     """
+    slots = _partition(list(reads), reads, count, named, indexed)
+    numbered = _numbered(reads, count) if indexed and named and len(slots) > 1 else None
+    return slots if numbered is None else [numbered]
+
+
+def _numbered(reads: dict[int, list[Path]], count: int) -> Slot | None:
+    """Return a slot for params whose names have a number that differs."""
+    prefixes = [common_prefix([paths[i] for paths in reads.values()]) for i in range(count)]
+    rests = {j: [path[len(p) :] for path, p in zip(paths, prefixes, strict=True)] for j, paths in reads.items()}
+    if len(set(prefixes)) > 1 or any(len({path[1:] for path in paths}) > 1 for paths in rests.values()):
+        return None
+    firsts = {j: [path[0] for path in paths] for j, paths in rests.items() if paths[0]}
+    names = {j: NumberedNames.of(vector) for j, vector in firsts.items() if len(set(vector)) > 1}
+    known = [found for found in names.values() if found is not None]
+    if not known or len(known) < len(names):
+        return None
+    given = min((found.numbers for found in known), key=lambda numbers: max(numbers) - min(numbers))
+    texts: dict[int, Path] = dict.fromkeys(rests, ())
+    for j, vector in firsts.items():
+        found = names.get(j)
+        index = affine(found.numbers, given, INDEX) if found is not None else None
+        if found is not None and index is None:
+            return None
+        texts[j] = (found.source(index) if found and index else literals.value(vector[0]), *rests[j][0][1:])
+    return Slot(prefixes, texts, numbers=list(given))
+
+
+def _partition(members: list[int], reads: dict[int, list[Path]], count: int, named: bool, indexed: bool) -> list[Slot]:
+    """Partition params as `subtrees` does, but for ``numbers``."""
     every = range(count)
     prefixes = [common_prefix([reads[j][i] for j in members]) for i in every]
     if len(members) == 1 and all(len(path) > 1 for path in prefixes):
@@ -336,7 +428,7 @@ def partition(members: list[int], reads: dict[int, list[Path]], count: int, *, n
     rests = {j: [reads[j][i][len(prefixes[i]) :] for i in every] for j in members}
     if all(rest == found[0] for found in rests.values() for rest in found):
         return [Slot(prefixes, {j: found[0] for j, found in rests.items()})]
-    found = _named(prefixes, rests, count) if named else None
+    found = _named(prefixes, rests, count, indexed) if named else None
     if found is not None:
         return [found]
     groups: dict[Any, list[int]] = {}
@@ -346,10 +438,10 @@ def partition(members: list[int], reads: dict[int, list[Path]], count: int, *, n
         groups = {}
         for j in members:
             groups.setdefault(tuple(reads[j]), []).append(j)
-    return [slot for group in groups.values() for slot in partition(group, reads, count, named=named)]
+    return [slot for group in groups.values() for slot in _partition(group, reads, count, named, indexed)]
 
 
-def _named(prefixes: list[Path], rests: dict[int, list[Path]], count: int) -> Slot | None:
+def _named(prefixes: list[Path], rests: dict[int, list[Path]], count: int, indexed: bool) -> Slot | None:
     """Return a slot for params whose names begin with a name that differs.
 
     The param ``block1_conv/kernel`` begins with the name ``block1_conv``, which differs between the bodies.
@@ -358,8 +450,11 @@ def _named(prefixes: list[Path], rests: dict[int, list[Path]], count: int) -> Sl
         return None
     names = []
     for i in range(count):
-        common = common_prefix({found[i][0] for found in rests.values()})
+        every = {found[i][0] for found in rests.values()}
+        common = common_prefix(every)
         match = re.fullmatch(r"(.*[^_.\-])[_.\-]+.*?", common, re.DOTALL)
+        if indexed and common in every:
+            match = re.fullmatch(r"(.+)", common, re.DOTALL)
         if match is None:
             return None
         names.append(match[1])

@@ -138,6 +138,8 @@ class _Filler:
                 args.append(Ref(column))
             else:
                 value = values[kind[1]]
+                if role(marks.hints[start]) not in ("hidden", "state", role(marks.hints[value])):
+                    marks.hints[start] = marks.hints[value] = "x"
                 again = sum(call.inputs.count(start) for call in item.calls) > 1
                 if self.pending[start] or again:
                     self.nodes.append(Stmt((Ref(value), " = ", Ref(start)), (value,)))

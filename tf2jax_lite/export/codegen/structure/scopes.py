@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ..names import common_prefix
 from ..templates import Def, Printed, Ref, parts_of
 from .items import BODY, Code, Item, Program
 from .outline import outline
@@ -30,9 +31,41 @@ def structure(equations: Sequence[Printed], results: Collection[int], program: P
     codes: list[Any] = [
         e if isinstance(e, Item) else Code(_with_items(e.nodes, program), e.path, program) for e in found
     ]
+    _leave_scopes(codes, results)
     uses = Counter(value for code in codes for value in code.inputs)
     uses.update(dict.fromkeys(results, 1))
     return _tree(codes, 0, uses, program)
+
+
+def _leave_scopes(codes: Sequence[Any], results: Collection[int]) -> None:
+    """Move equations on which several scopes depend to the scope that these share.
+
+    Such an equation reads no params, and all of its operands come from there: TensorFlow computes it in the first of
+    the scopes, and the others would depend on that one.
+    """
+    makers = {value: code for code in codes for _, value in code.outputs()}
+    level: dict[int, int] = {}  # number of scopes that an equation cannot leave
+    for code in codes:
+        found = len(code.path[:-1]) if code.reads else 0
+        for maker in (makers[v] for v in code.inputs if v in makers):
+            shared = len(common_prefix([code.path[:-1], maker.path[:-1]]))
+            found = max(found, min(shared, level[id(maker)]) if shared == len(maker.path[:-1]) else shared)
+        level[id(code)] = found
+    own = {id(code): code.path[:-1] for code in codes}
+    users: dict[int, list[Any]] = {}
+    for code in codes:
+        for value in code.inputs:
+            users.setdefault(value, []).append(code)
+    for code in reversed(codes):
+        scope = own[id(code)]
+        following = [user for _, value in code.outputs() for user in users.get(value, ())]
+        outside = any(value in results for _, value in code.outputs())
+        # An equation without a path stands with its neighbors.
+        target = common_prefix([scope, *(u.path[:-1] for u in following if u.path), *([()] if outside else [])])
+        depth = len(target)
+        inside = any(own[id(user)][: depth + 1] == scope[: depth + 1] for user in following)
+        if level[id(code)] <= depth < len(scope) and inside:
+            code.path = (*target, code.path[-1])
 
 
 def _with_items(nodes: Sequence[Any], program: Program) -> list[Any]:

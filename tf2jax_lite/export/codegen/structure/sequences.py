@@ -135,34 +135,73 @@ def _escaped(text: str) -> str:
 def by_index(vector: Sequence[str], *, quoted: bool) -> str | None:
     """Return an expression of ``i`` for a vector's elements, None if none exists."""
     if not quoted:
-        numbers = [int(t) if re.fullmatch(r"0|-?[1-9]\d{0,8}", t) else None for t in vector]
-        return _affine(numbers)
-    start = common_prefix(vector)
-    start = start.rstrip("0123456789")
-    rests = [v[len(start) :] for v in vector]
-    end = common_prefix([r[::-1] for r in rests])[::-1].lstrip("0123456789")
-    middles = [r[: len(r) - len(end)] for r in rests]
-    numbers = [int(m) if re.fullmatch(r"0|[1-9]\d{0,8}", m) else None for m in middles]
-    index = _affine(numbers)
-    if index is not None:
-        return f'f"{_in_f_string(start)}{{{index}}}{_in_f_string(end)}"'
-    base = vector[0]
-    later = [re.fullmatch(re.escape(base) + r"_([1-9]\d{0,8})", v) for v in vector[1:]]
-    index = _affine([0, *(int(match[1]) if match else None for match in later)])
-    return None if index is None else f"_numbered({literals.value(base)}, {index})"
+        numbers = integers(vector)
+        return affine(numbers, range(len(numbers)), "i") if numbers else None
+    names = NumberedNames.of(vector)
+    index = affine(names.numbers, range(len(vector)), "i") if names is not None else None
+    return names.source(index) if names is not None and index is not None else None
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberedNames:
+    """Names that differ in a number.
+
+    Attributes:
+      start: text before the number.
+      numbers: that of each name.
+      end: text after the number; None: Keras has numbered the names, of which the first has none.
+    """
+
+    start: str
+    numbers: Sequence[int]
+    end: str | None
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> NumberedNames | None:
+        """Return names as such, None if they are none."""
+        start = common_prefix(names).rstrip("0123456789")
+        rests = [name[len(start) :] for name in names]
+        end = common_prefix([rest[::-1] for rest in rests])[::-1].lstrip("0123456789")
+        numbers = integers([rest[: len(rest) - len(end)] for rest in rests])
+        if numbers and min(numbers) >= 0:
+            return cls(start, numbers, end)
+        base = min(names, key=len)
+        later = [re.fullmatch(re.escape(base) + r"_([1-9]\d{0,8})", name) for name in names]
+        if any(match is None and name != base for match, name in zip(later, names, strict=True)):
+            return None
+        return cls(base, [int(match[1]) if match else 0 for match in later], None)
+
+    def source(self, index: str) -> str:
+        """Return the source of the name with an index, given by its source."""
+        if self.end is None:
+            return f"_numbered({literals.value(self.start)}, {index})"
+        return f'f"{_in_f_string(self.start)}{{{index}}}{_in_f_string(self.end)}"'
+
+
+def integers(texts: Sequence[str]) -> list[int]:
+    """Return the integers that texts are, none if one is none."""
+    return [int(t) for t in texts] if all(re.fullmatch(r"0|-?[1-9]\d{0,8}", t) for t in texts) else []
 
 
 def _in_f_string(text: str) -> str:
     return literals.value(text)[1:-1].replace("{", "{{").replace("}", "}}")
 
 
-def _affine(numbers: Sequence[int | None]) -> str | None:
-    """Return an expression of ``i`` for an arithmetic sequence."""
-    first, second = numbers[0], numbers[1]
-    if first is None or second is None or second == first:
+def affine(numbers: Sequence[int], given: Sequence[int], name: str) -> str | None:
+    """Return numbers as a multiple of given ones plus a constant, or None.
+
+    Args:
+      numbers: they.
+      given: the values of ``name``.
+      name: a variable.
+    """
+    first = given[0]
+    other = next((i for i, value in enumerate(given) if value != first), None)
+    if other is None or numbers[other] == numbers[0]:
         return None
-    step = second - first
-    if any(n != first + step * i for i, n in enumerate(numbers)):
+    step, rest = divmod(numbers[other] - numbers[0], given[other] - first)
+    start = numbers[0] - step * first
+    if rest or any(n != start + step * value for n, value in zip(numbers, given, strict=True)):
         return None
-    factor = "i" if step == 1 else f"{step} * i"
-    return factor if not first else f"{factor} {'+' if first > 0 else '-'} {abs(first)}"
+    factor = name if step == 1 else f"{step} * {name}"
+    return factor if not start else f"{factor} {'+' if start > 0 else '-'} {abs(start)}"
