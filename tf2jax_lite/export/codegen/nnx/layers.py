@@ -332,7 +332,7 @@ def _letters(call: _Call, first: int) -> tuple[str, ...]:
 
 
 def _shared(parts: Iterable[Part]) -> set[tuple[str, ...]]:
-    """Return the params that several members hold, such as a table that embeds and projects."""
+    """Return the params that several members hold, as a table of embeddings."""
     holders: dict[tuple[str, ...], set[str]] = {}
     made = ""
     reading = False
