@@ -50,8 +50,8 @@ def test_modules_are_shown_and_run(tmp_path, monkeypatch):
     """The class is part of the source, and the page's code for it runs."""
     written = write(tmp_path, monkeypatch, "NNX", framework="nnx")
     if f"JAX {jax.__version__}" in PAGE.read_text():
-        shown, text = ("".join(source.split()) for source in (blocks("py")[0], written))  # but for line breaks
-        assert shown in text
+        page, text = ("".join(source.split()) for source in (blocks("py")[0], written))  # but for line breaks
+        assert page in text
     monkeypatch.syspath_prepend(tmp_path)
     namespace = {}
     for block in blocks()[4:]:

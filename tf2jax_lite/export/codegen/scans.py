@@ -78,13 +78,13 @@ class _Scan:
         body.args = [*(a for a, _ in inputs), *(self.carry[k] for k in own), *(a for a, _ in xs)]
         operands = [*(v for _, v in inputs), *(self.start[k] for k in own), *(v for _, v in xs)]
         outputs, ys = self.step.outputs, self.step.outputs[self.count :]
-        turned = [Value(v.aval, v.hint) if reverse else v for v in ys]
+        flipped = [Value(v.aval, v.hint) if reverse else v for v in ys]
         params = {"length": self.step.params["length"], "reverse": self.step.params["reverse"] != reverse}
         params |= {"num_consts": len(inputs), "num_carry": len(own)}
         scan = dataclasses.replace(self.step, params=params, inputs=operands, blocks={"body": body})
-        scan.outputs = [*(outputs[k] for k in own), *turned]
+        scan.outputs = [*(outputs[k] for k in own), *flipped]
         after = [self._step("copy", {}, outputs[j], outputs[k]) for k, j in same.items() if k != j]
-        after += [self._step("rev", {"dimensions": (0,)}, a, b) for a, b in zip(turned, ys, strict=True) if a is not b]
+        after += [self._step("rev", {"dimensions": (0,)}, a, b) for a, b in zip(flipped, ys, strict=True) if a is not b]
         for k, (j, chain) in sunk.items():
             item = outputs[same[j]]
             for move in chain:

@@ -36,6 +36,23 @@ def tied(count=3):
     return model, params, drawn({"x": (3, 4)})
 
 
+def shared_table():
+    """A table that embeds in one scope, and projects in another."""
+    params = drawn({"tokens/embeddings": (6, 4), "head/bias": (6,)})
+
+    def model(params, x):
+        ids = jnp.abs(x).astype(np.int32)
+        with scope("embed"), scope("a"):
+            y = jnp.take(params["tokens/embeddings"], ids, axis=0, mode="fill", fill_value=0)
+            y = jnp.tanh(y) * 2.0 + jnp.cos(y)
+            y = jnp.sin(y) + jnp.cos(y * 3.0)
+        with scope("head"), scope("a"):
+            y = jnp.tanh(jnp.sin(y) + jnp.cos(y)) @ params["tokens/embeddings"].T + params["head/bias"]
+            return jnp.tanh(y) * jnp.cos(y)
+
+    return model, params, drawn({"x": (2, 3)})
+
+
 def convolutions():
     params = drawn({"a/kernel": (3, 3, 2, 4), "a/bias": (4,), "b/kernel": (3, 3, 2, 4), "c/kernel": (2, 2, 4, 5)})
 
@@ -91,7 +108,7 @@ def widths(sizes=(3, 5, 4, 6, 2)):
     return model, params, drawn({"x": (2, 3)})
 
 
-CASES = {**structure.CASES, **{f.__name__: f for f in (tied, convolutions, heads, widths)}}
+CASES = {**structure.CASES, **{f.__name__: f for f in (tied, shared_table, convolutions, heads, widths)}}
 
 
 def entry(name, function, params, inputs, *, updates=(), rng=False):
@@ -172,10 +189,14 @@ def test_source_has(name, expected):
         assert piece in text, text
 
 
-def test_tied_params_are_one_variable(tmp_path):
-    _, params, _, text, constants = model_of("tied")
+@pytest.mark.parametrize("name", ["tied", "shared_table"])
+def test_tied_params_are_one_variable(name, tmp_path):
+    """Also of a new model."""
+    _, params, _, text, constants = model_of(name)
     module, own = _variables(text, tmp_path, params, constants)
-    assert len(jax.tree.leaves(nnx.state(module))) == len(params) == len(own)
+    new = imported(text, tmp_path).Model(rngs=nnx.Rngs(0))
+    for made in (module, new):
+        assert len(jax.tree.leaves(nnx.state(made))) == len(params) == len(own)
 
 
 def test_names_of_classes():

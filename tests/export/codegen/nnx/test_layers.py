@@ -144,7 +144,9 @@ CASES = {
     ),
     "lstm": (
         "_lstm_cell",
-        helpers._lstm_cell,
+        lambda x, h, c, *given: helpers._lstm_cell(
+            x, h, c, dict(zip(("kernel", "recurrent_kernel", "bias"), given, strict=True))
+        ),
         lambda: nnx.OptimizedLSTMCell(3, 2, rngs=RNGS),
         lstm,
         [(4, 3), (4, 2), (4, 2), (3, 8), (2, 8), (8,)],

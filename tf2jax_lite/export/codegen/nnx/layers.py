@@ -10,7 +10,7 @@ import ast
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -78,6 +78,7 @@ class LayerProgram(Program):
     def __init__(self, marks: Any) -> None:
         super().__init__(marks)
         self.variable_kinds: Mapping[tuple[str, ...], str] = {}
+        self.shared: set[tuple[str, ...]] = set()
 
     def layers(self, equations: Sequence[Printed], results: Collection[int]) -> Sequence[Printed]:
         """Return equations with layers of Flax in place of their statements."""
@@ -108,6 +109,7 @@ class LayerProgram(Program):
         kept = [equation for equation in found if equation is not None]
         for equation in kept:
             self._with_members(equation.nodes)
+        self.shared |= _shared(parts_of(kept))
         return kept
 
     def _with_members(self, nodes: Sequence[Any]) -> None:
@@ -133,7 +135,7 @@ class LayerProgram(Program):
         if read.path in self.constants:
             name = Hole(literals.value("/".join(read.path)), "constant")
             value: list[Part] = ["_constant(", name, ", ", shape, f", {literals.dtype(aval.dtype)})"]
-        elif kind == "Param" and len(aval.shape) > 1 and read.path[-1] not in _ZEROS:
+        elif jnp.issubdtype(aval.dtype, jnp.inexact) and len(aval.shape) > 1 and read.path[-1] not in _ZEROS:
             value = ["nnx.initializers.lecun_normal()(rngs.params(), ", shape, f"{dtype})"]
         else:
             value = [f"jnp.{'ones' if read.path[-1] in _ONES else 'zeros'}(", shape, f"{dtype})"]
@@ -157,7 +159,7 @@ class LayerProgram(Program):
         if dtype is not None and not jnp.issubdtype(dtype, jnp.inexact):
             return None  # layers of Flax convert integers to floats
         floats = found.inputs[:1] if found.name not in ("Embed", "Dropout") else []
-        if any(isinstance(x, Ref) and self.marks.avals[x.id].dtype != dtype for x in floats):
+        if any(isinstance(x, Ref) and getattr(self.marks.avals[x.id], "dtype", None) != dtype for x in floats):
             return None
         if dtype is not None and dtype != np.float32:
             if found.name in _STATISTICAL:
@@ -239,7 +241,7 @@ class LayerProgram(Program):
         params = {f"{name}.{n}": read for name, layer in parts.items() for n, read in layer.params.items()}
         place = end[0]
         targets = found[place].nodes[0].targets  # type: ignore[union-attr]
-        for number in (*attention.places, *(n for n, _ in projections)):  # type: ignore[misc]
+        for number in (*attention.indices, *(n for n, _ in projections)):  # type: ignore[misc]
             found[number] = None
         layer = _Layer("MultiHeadAttention", sizes, words, params, joined(args))
         found[place] = Printed([layer.statement(targets)], attention.path)
@@ -255,7 +257,7 @@ class _Attention:
       mask: where to attend to.
       rate: of the dropout of weights.
       result: the value that they compute.
-      places: where they stand.
+      indices: positions of their equations.
       path: their scope.
     """
 
@@ -264,7 +266,7 @@ class _Attention:
     mask: Part | None
     rate: Part | None
     result: int
-    places: Sequence[int]
+    indices: Sequence[int]
     path: tuple[str, ...]
 
 
@@ -291,26 +293,26 @@ def _attentions(
                 given = [v.id for v in call.args if isinstance(v, Ref)]
                 yield _Attention(given, 1, call.words.get("mask"), None, stmt.targets[0], [number], path)
         elif call.function == "jnp.einsum" and len(call.args) == 3:
-            places, weights, rate = [number], call.args[1], None
+            indices, weights, rate = [number], call.args[1], None
             if isinstance(weights, Ref) and weights.id in layers and layers[weights.id][1].name == "Dropout":
                 place, dropout = layers[weights.id]
-                places, weights, rate = [*places, place], dropout.inputs[0], dropout.sizes[0]
+                indices, weights, rate = [*indices, place], dropout.inputs[0], dropout.sizes[0]
             place, softmax = made(weights)
             scores_at, scores = made(softmax.args[0]) if softmax is not None and softmax.args else (-1, None)
             if softmax is None or softmax.function != "jax.nn.softmax" or len(softmax.args) > 1 or softmax.words:
                 continue
             if scores is None or scores.function != "jnp.einsum" or len(scores.args) != 3:
                 continue
-            places += [place, scores_at]
+            indices += [place, scores_at]
             if _letters(call, 0) != ("abcd", "adbe", "acbe"):
                 continue
             for query, key in ((1, 2), (2, 1)):
                 place, scaled = made(scores.args[query])
                 if scaled is not None and scaled.function == "scaled" and _letters(scores, query - 1) == _SCORES:
                     given = [v.id for v in (scaled.args[0], scores.args[key], call.args[2]) if isinstance(v, Ref)]
-                    inner = (statements[n].targets[0] for n in (*places[1:], place))  # type: ignore[union-attr]
+                    inner = (statements[n].targets[0] for n in (*indices[1:], place))  # type: ignore[union-attr]
                     if all(uses[value] == 2 for value in inner):
-                        yield _Attention(given, 2, None, rate, stmt.targets[0], [*places, place], path)
+                        yield _Attention(given, 2, None, rate, stmt.targets[0], [*indices, place], path)
 
 
 _SCORES = ("abcd", "aecd", "acbe")
@@ -327,6 +329,21 @@ def _letters(call: _Call, first: int) -> tuple[str, ...]:
     table: dict[str, str] = {}
     ordered = (words[first], words[1 - first], result)
     return tuple("".join(table.setdefault(x, chr(97 + len(table))) for x in word) for word in ordered)
+
+
+def _shared(parts: Iterable[Part]) -> set[tuple[str, ...]]:
+    """Return the params that several members hold, as a table of embeddings."""
+    holders: dict[tuple[str, ...], set[str]] = {}
+    made = ""
+    reading = False
+    for part in parts:
+        if part in (OPEN, LOAD, CLOSE):
+            made, reading = "" if part == OPEN else made, part == LOAD
+        elif isinstance(part, Read) and reading:
+            holders.setdefault(part.path, set()).add(made)
+        else:
+            made += _text(part)
+    return {path for path, found in holders.items() if len(found) > 1}
 
 
 def _contracted(layer: _Layer) -> int:
@@ -468,7 +485,8 @@ def _layer_norm(program: LayerProgram, call: _Call) -> _Layer | None:
 
 def _norm(program: LayerProgram, name: str, x: Ref, params: dict[str, Read], epsilon: Part) -> _Layer | None:
     sizes = {program.sizes(read) for read in params.values()}
-    if len(sizes) != 1 or len(size := sizes.pop()) != 1 or tuple(program.marks.avals[x.id].shape[-1:]) != size:
+    shape = getattr(program.marks.avals[x.id], "shape", ())
+    if len(sizes) != 1 or len(size := sizes.pop()) != 1 or tuple(shape[-1:]) != size:
         return None
     words: dict[str, Part] = {"epsilon": epsilon, "use_fast_variance": "False"}
     words |= {f"use_{word}": "False" for word in ("scale", "bias") if word not in params}

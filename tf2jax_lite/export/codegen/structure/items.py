@@ -295,10 +295,12 @@ class Program:
       scan_layers: whether loops over layers of one shape are `jax.lax.scan`.
       stacks: paths of params that such loops stack, inner loops first, each with these loops.
       inlined: scopes of up to so many lines are no functions.
+      shared: params that only one function reads, as it holds them for several uses.
     """
 
     indexed = True
     inlined = 0
+    shared: Collection[tuple[str, ...]] = frozenset()
 
     def __init__(self, marks: Marks) -> None:
         self.marks = marks

@@ -108,7 +108,8 @@ def _tree(codes: list[Code], depth: int, uses: Counter[int], program: Program) -
             continue
         inner = _tree(members, depth + 1, uses, program) if len(members) > 1 else members
         lines = sum(item.lines for item in inner)
-        if (len(inner) == 1 and lines < _SEVERAL) or lines <= program.inlined:
+        shared = any(path in program.shared for item in inner for path in item.reads)
+        if (len(inner) == 1 and lines < _SEVERAL) or lines <= program.inlined or shared:
             items.extend(inner)
             continue
         inside = Counter(value for code in members for value in code.inputs)
