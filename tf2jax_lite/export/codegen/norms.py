@@ -247,9 +247,9 @@ def _dense_layers(
             axes = ((len(x.aval.shape) - 1,), (0,)), ((), ())
             numbers = tuple(tuple(map(tuple, pair)) for pair in maker.params["dimension_numbers"])
             plain = numbers == axes and maker.params["precision"] is None and len(kernel.aval.shape) == 2
-            alike = len({v.aval.dtype for v in (x, kernel, bias, *step.outputs)}) == 1
+            same_dtype = len({v.aval.dtype for v in (x, kernel, bias, *step.outputs)}) == 1
             scope = _scope({"kernel": variables.get(id(kernel)), "bias": variables.get(id(bias))}, names)
-            if plain and alike and bias.aval.shape == kernel.aval.shape[-1:] and scope is not None:
+            if plain and same_dtype and bias.aval.shape == kernel.aval.shape[-1:] and scope is not None:
                 yield block, step, x, scope
 
 

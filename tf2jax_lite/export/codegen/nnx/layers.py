@@ -135,7 +135,12 @@ class LayerProgram(Program):
         if read.path in self.constants:
             name = Hole(literals.value("/".join(read.path)), "constant")
             value: list[Part] = ["_constant(", name, ", ", shape, f", {literals.dtype(aval.dtype)})"]
-        elif jnp.issubdtype(aval.dtype, jnp.inexact) and len(aval.shape) > 1 and read.path[-1] not in _ZEROS:
+        elif (
+            kind == "Param"
+            and jnp.issubdtype(aval.dtype, jnp.inexact)
+            and len(aval.shape) > 1
+            and read.path[-1] not in _ZEROS
+        ):
             value = ["nnx.initializers.lecun_normal()(rngs.params(), ", shape, f"{dtype})"]
         else:
             value = [f"jnp.{'ones' if read.path[-1] in _ONES else 'zeros'}(", shape, f"{dtype})"]
