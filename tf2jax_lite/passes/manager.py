@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tf2jax_lite import ir
-from tf2jax_lite.support.config import Config, is_chosen
-from tf2jax_lite.support.entries import Entry, apply
+from tf2jax_lite.support.config import Config, Entry, apply_entries, is_chosen
 
 from .canonicalize import effectful_conditions, legacy_tensor_arrays, stacks_to_lists
 from .canonicalize.calls import calls_and_for, select_implementation
@@ -142,4 +141,4 @@ REQUIRED = tuple(entry.name for entry in PASSES if entry.required)
 def run_passes(graph: ir.Graph, config: Config, only: Collection[str] | None = None) -> ir.Graph:
     """Run the passes in order."""
     chosen = {name for name in NAMES if name in REQUIRED or is_chosen(config.passes, name)}
-    return apply(PASSES, chosen if only is None else chosen.intersection(only), graph, config)
+    return apply_entries(PASSES, chosen if only is None else chosen.intersection(only), graph, config)

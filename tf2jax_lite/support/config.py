@@ -14,7 +14,7 @@ import dataclasses
 import difflib
 import threading
 from collections.abc import Callable, Collection, Iterator, Set
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from .errors import ConfigError, UnknownOptionError
 
@@ -305,3 +305,31 @@ def override_config(name: str, value: Any) -> Iterator[None]:
     """
     with _overrides.holding((name, _checked(name, value))):
         yield
+
+
+class Entry(NamedTuple):
+    """A step of an ordered list, which options switch off by name.
+
+    Attributes:
+      run: returns the value that it rewrites, and takes it as the first argument.
+      effect: the rewrite in a few words, before -> after, where the name does not say it.
+      required: whether results would be wrong, or missing, without it: no option switches it off.
+    """
+
+    name: str
+    run: Callable[..., Any]
+    reason: str
+    effect: str = ""
+    required: bool = False
+
+
+def apply_entries(entries: Collection[Entry], names: Collection[str], value: Any, *args: Any) -> Any:
+    """Apply the entries of these names in order.
+
+    Args:
+      names: names of entries, as `chosen_names` returns them.
+    """
+    for entry in entries:
+        if entry.name in names:
+            value = entry.run(value, *args)
+    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tf2jax_lite.support.entries import Entry, apply
+from tf2jax_lite.support.config import Entry, apply_entries
 
 from . import dilated_conv, materialize, transpose_sinking
 from .plan import Plan
@@ -30,4 +30,4 @@ NAMES = tuple(r.name for r in REWRITES)
 
 def rewrite(plan: Plan, names: Collection[str] = NAMES) -> Plan:
     """Apply the rewrites of these names to a plan, in order."""
-    return apply(REWRITES, names, plan)
+    return apply_entries(REWRITES, names, plan)

@@ -19,7 +19,7 @@ from typing import Any
 from jax import lax
 
 from tf2jax_lite.loops.body import Scan, run_loop, trace_body
-from tf2jax_lite.support.entries import Entry, apply
+from tf2jax_lite.support.config import Entry, apply_entries
 
 from . import (
     carry_to_xs,
@@ -94,4 +94,4 @@ def scan(
     body = trace_body(step, start, xs, trips, lambda body: run_loop(body, loop)) if trips > 1 else None
     if body is None:
         return loop(step, start, xs, trips)[0]
-    return apply(OPTIMIZATIONS, names, body).run()
+    return apply_entries(OPTIMIZATIONS, names, body).run()
