@@ -1,14 +1,17 @@
 """The suites federated and federated_algorithms: rounds, and curves of algorithms.
 
-federated: rounds against a native loop, memory, execution backends, scaling and several devices; ``--only
-rounds,memory,ways,scaling,mesh`` selects. Memory is measured in processes of their own. federated_algorithms: losses
+federated: rounds against a native loop, memory, execution backends, scaling, several devices, programs of algorithms,
+and simulated times; ``--only rounds,memory,ways,scaling,mesh,programs,asynchronous`` selects. Memory is measured in
+processes of their own. federated_algorithms: losses
 and accuracies by round on synthetic EMNIST; classes and brightness differ among clients, and all algorithms have the
 same cohorts, batches and local epochs. The privacy budget needs the extra ``dp``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import logging
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -33,7 +36,7 @@ from .records import Result
 from .timing import in_process, in_turns, reset_peak, resident, seconds
 
 BATCHING = ShuffleRepeatBatchHParams(batch_size=20, skip_shuffle=True, fill_remainder=False)
-PARTS = ("rounds", "memory", "ways", "scaling", "mesh")
+PARTS = ("rounds", "memory", "ways", "scaling", "mesh", "programs", "asynchronous")
 SIZES = {"small": (2, 4), "full": (10, 1000, 100_000, 1_000_000)}
 DEVICES = {"small": (1, 2), "full": (1, 8)}
 WAYS = ("cpu_pool", "scan", "vmap", "loop")
@@ -273,6 +276,100 @@ def rounds(options: Any) -> Iterator[Result]:
             yield {"what": "scaling", "clients": number}, in_process(_scaling, number)
     if "mesh" in parts:
         yield from _mesh(options)
+    if "programs" in parts:
+        yield from _programs(options)
+    if "asynchronous" in parts:
+        yield from _asynchronous(options)
+
+
+def _each_algorithm() -> dict[str, Any]:
+    """Return processes of logistic regression that take the same clients."""
+    model, sgd, options = workload.jax_logistic(), optax.sgd(0.1), {"client_batching": BATCHING}
+    private = aggregators.DifferentiallyPrivateFactory.gaussian_fixed(0.5, 10, 0.5)
+    return {
+        "FedAvg": fed.build_weighted_fed_avg(model, sgd, **options),
+        "FedProx": fed.build_weighted_fed_prox(model, 0.1, sgd, **options),
+        "FedSGD": fed.build_fed_sgd(model, **options),
+        "FedAdam": fed.build_fed_opt(model, sgd, "adam", 0.003, **options),
+        "FedNova": fed.build_fed_nova(model, 0.1, **options),
+        "FedDyn": fed.build_fed_dyn(model, 200, 0.1, sgd, **options),
+        "SCAFFOLD": fed.build_scaffold(model, 200, 0.1, **options),
+        "Mime": fed.build_mime(model, sgd, **options),
+        "Ditto": fed.build_ditto(model, 0.1, sgd, **options),
+        "APFL": fed.build_apfl(model, sgd, **options),
+        "Per-FedAvg": fed.build_per_fed_avg(model, 0.1, sgd, **options),
+        "HypCluster": fed.build_hyp_cluster(model, 2, sgd, **options),
+        "FedBuff": fed.build_fed_buff(model, sgd, concurrency=20, **options),
+        "DP-FedAvg": fed.build_unweighted_fed_avg(model, sgd, aggregator=private, **options),
+        "median of clients": fed.build_unweighted_fed_avg(
+            model, sgd, aggregator=aggregators.CoordinateMedianFactory(), **options
+        ),
+    }
+
+
+@contextlib.contextmanager
+def _compiled() -> Iterator[list[str]]:
+    """Yield the messages of XLA's compilations."""
+    found: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("jax")
+    kept, logger.handlers = logger.handlers, [handler]
+    try:
+        with jax.log_compiles():
+            yield found
+    finally:
+        logger.handlers = kept
+
+
+def _programs(options: Any) -> Iterator[Result]:
+    """Yield each algorithm's programs of clients' work, and its time for a round."""
+    clients = [(f"client {i}", ClientDataset(c)) for i, c in enumerate(workload.make_clients())]
+    number = 4 if options.size == "small" else 20
+    for name, process in _each_algorithm().items():
+        rng, state, times = np.random.default_rng(0), process.initialize(), []
+        with _compiled() as messages:
+            for _ in range(number):
+                chosen = [clients[i] for i in rng.choice(200, int(rng.integers(5, 21)), replace=False)]
+                begin = time.process_time()
+                state = jax.block_until_ready(process.next(state, chosen).state)
+                times.append((time.process_time() - begin) / len(chosen))
+        programs = sum("Finished XLA compilation of jit(run)" in message for message in messages)
+        later = statistics.median(times[number // 2 :])
+        yield {"what": "programs", "algorithm": name}, {"programs": programs, "rounds": number, "seconds": later}
+
+
+def _asynchronous(options: Any) -> Iterator[Result]:
+    """Yield the simulated seconds in which each way of waiting for clients reaches a loss.
+
+    It is the loss of 40 rounds that wait for all of their clients.
+    """
+    small = options.size == "small"
+    settings = Settings(clients=10, clients_per_round=2, rounds=2) if small else Settings(clients_per_round=10)
+    model, sgd = logistic_regression(), optax.sgd(settings.client_rate)
+    train, test = _emnist(settings)
+    batches = list(fed.padded_batch_federated_data(test, batch_size=256))
+    latency, each = fed.lognormal_latency(1.0, 1.0), settings.clients_per_round
+    batching = {"client_batching": fed.ShuffleRepeatBatchHParams(settings.batch_size, fill_remainder=False)}
+    average = fed.build_unweighted_fed_avg(model, sgd, **batching)
+    buffered = fed.build_fed_buff(model, sgd, buffer_size=each, concurrency=2 * each, latency=latency, **batching)
+    goal = 0.0
+    for name, process, drawn in (
+        ("all clients", average, each),
+        ("the first of 1.5 times as many", average, each * 3 // 2),
+        ("FedBuff, twice as many at a time", buffered, 2 * each),
+    ):
+        sampler: Any = fed.UniformGetClientSampler(train, num_clients=drawn, seed=0)
+        if process is average:
+            sampler = fed.DeadlineSampler(sampler, each, latency)
+        state, spent, number, loss = process.initialize(jax.random.key(0)), 0.0, 0, np.inf
+        while number < settings.rounds if not goal else loss > goal and number < 10 * settings.rounds:
+            state, metrics = process.next(state, sampler.sample())
+            spent += sampler.seconds if process is average else float(metrics["buffer"]["seconds"])
+            number += 1
+            loss = float(fed.evaluate_model(model, process.get_model_weights(state), batches)["loss"])
+        goal = goal or loss
+        yield {"what": "asynchronous", "waits": name}, {"simulated": spent, "rounds": number, "loss": loss}
 
 
 # --- Curves of algorithms
@@ -320,12 +417,17 @@ def processes(settings: Settings) -> dict[str, Any]:
     }
 
 
-def curve(process: Any, settings: Settings) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield loss and accuracy on clients that do not train, with the round."""
-    train, test = (
+def _emnist(settings: Settings) -> list[Any]:
+    """Return clients to train on, and others."""
+    return [
         fed.datasets.EMNIST.synthetic(number, seed=seed).preprocess_client(as_example)
         for seed, number in enumerate((settings.clients, max(settings.clients // 5, 1)))
-    )
+    ]
+
+
+def curve(process: Any, settings: Settings) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield loss and accuracy on clients that do not train, with the round."""
+    train, test = _emnist(settings)
     batches = list(fed.padded_batch_federated_data(test, batch_size=256))
     sampler = fed.UniformGetClientSampler(train, num_clients=settings.clients_per_round, seed=0)
     model, state = logistic_regression(), process.initialize(jax.random.key(0))

@@ -26,7 +26,7 @@ Result = tuple[Mapping[str, Any], Mapping[str, Any]]
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
-_SECONDS = "times trace compile cpu convert tracing first import help python seconds wall"
+_SECONDS = "times trace compile cpu convert tracing first import help python seconds simulated wall"
 _BYTES = "weights baseline built converted compiled peak bytes temporaries state results read memory"
 # The first part of a metric's path with a unit gives it to the metric; others are counts and ratios.
 UNITS = {

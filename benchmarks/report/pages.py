@@ -255,12 +255,43 @@ def _mesh(results: Sequence[Record]) -> str:
     return "## Several devices\n\n" + text + table(header, rows)
 
 
+def _programs(results: Sequence[Record]) -> str:
+    results = latest(results, ["algorithm"])
+    base = results[0]["seconds"]
+    rows = [(r["algorithm"], r["programs"], f"{1e3 * r['seconds']:.2f}", ratio(r["seconds"] / base)) for r in results]
+    text = (
+        f"Logistic regression, {results[0]['rounds']} rounds of 5 to 20 clients: the programs of clients' work that "
+        "XLA compiles, and processor time for\na client after half of the rounds (median).\n\n"
+    )
+    header = ("algorithm", "programs", "ms a client", f"to {results[0]['algorithm']}")
+    return "## Algorithms\n\n" + text + table(header, rows)
+
+
+def _asynchronous(results: Sequence[Record]) -> str:
+    results = latest(results, ["waits"])
+    first = results[0]["simulated"]
+    rows = [(r["waits"], r["rounds"], f"{r['simulated']:.0f}", ratio(r["simulated"] / first)) for r in results]
+    text = (
+        "Synthetic EMNIST, logistic regression; the time of each client is lognormal. Simulated seconds until the loss "
+        f"of other clients is\n{results[0]['loss']:.2f}, that of the first row.\n\n"
+    )
+    return "## Waiting for clients\n\n" + text + table(("a round waits for", "rounds", "seconds", "to the first"), rows)
+
+
 def federated(*files: Sequence[Record]) -> str:
     """Return the page of the suite federated, of the median run or last result."""
     results = [*chain(*files)]
     loads = [r["load"] for r in results if "load" in r] or [0]
     parts = [template("federated", load=f"{min(loads):.0f} to {max(loads):.0f}")]
-    renderers = {"rounds": _rounds, "memory": _memory, "ways": _backends, "scaling": _scaling, "mesh": _mesh}
+    renderers = {
+        "rounds": _rounds,
+        "memory": _memory,
+        "ways": _backends,
+        "scaling": _scaling,
+        "mesh": _mesh,
+        "programs": _programs,
+        "asynchronous": _asynchronous,
+    }
     for what, render in renderers.items():
         if chosen := [r for r in results if r["what"] == what]:
             parts.append(render(chosen))

@@ -52,3 +52,14 @@ def test_rounds_over_virtual_devices_give_the_weights_of_one():
     found = main(["run", "--suite", "federated", "--only", "mesh", "--size", "small"])
     assert [r["devices"] for r in found] == [1, 2]
     assert all(r["difference"] < 1e-6 and min(r["seconds"].values()) > 0 for r in found)
+
+
+@pytest.mark.full
+def test_programs_and_simulated_times(tmp_path):
+    found = main(["run", "--suite", "federated", "--only", "programs,asynchronous", "--size", "small"])
+    programs, waits = ([r for r in found if r["what"] == what] for what in ("programs", "asynchronous"))
+    assert {"FedAvg", "FedBuff", "Per-FedAvg"} <= {r["algorithm"] for r in programs}
+    assert all(1 <= r["programs"] <= 6 and r["seconds"] > 0 for r in programs)
+    assert waits[0]["rounds"] == 2 and all(r["simulated"] > 0 for r in waits)
+    page = pages.federated(found)
+    assert page.count("| FedAvg | ") == 1 and "## Waiting for clients" in page
