@@ -130,7 +130,7 @@ def _unavailable(name: str, reason: str) -> Any:
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return importlib.import_module(".version", __name__).installed_version()
+        return importlib.import_module(".support.extras", __name__).installed_version()
     if name == "xla_cpu":
         return importlib.import_module(".xla_cpu", __name__)
     if name in _LAZY:

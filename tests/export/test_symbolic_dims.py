@@ -178,7 +178,7 @@ def test_sizes_that_a_table_limits(name, backend, tmp_path):
     for size in (1, 4, 6):
         x = np.ones((2, size, 3), np.float32)
         np.testing.assert_allclose(own(params, x)[0], graph(x), rtol=1e-6)
-    with pytest.raises((tf2jax.errors.InputError, TypeError), match=r"not fit|must be less than|incompatible shapes"):
+    with pytest.raises((TypeError, ValueError), match=r"not fit|must be less than|ncompatible shapes"):
         own(params, np.ones((2, 7, 3), np.float32))
 
 

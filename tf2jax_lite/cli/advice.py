@@ -45,9 +45,9 @@ ARGUMENTS = {
     **{
         name: f"--{name.replace('_', '-')}"
         for name in (
-            *("algorithm", "backend", "bisect", "clip_norm", "domain_key", "dtype", "framework", "freeze"),
-            *("from_logits", "ignore_label", "import", "inputs", "label", "mlir", "model", "output", "shapes"),
-            *("split_host", "stablehlo", "train_fully", "train_signature", "weights"),
+            *("algorithm", "backend", "bisect", "clip_norm", "domain_key", "dtype", "first_order"),
+            *("framework", "freeze", "from_logits", "ignore_label", "import", "inputs", "label", "mlir", "model"),
+            *("output", "shapes", "split_host", "stablehlo", "train_fully", "train_signature", "weights"),
         )
     },
 }
