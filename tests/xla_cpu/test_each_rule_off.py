@@ -12,7 +12,6 @@ from tf2jax_lite.xla_cpu import catalog, rules
 CASES = {
     "depthwise": "depthwise 3x3 stride 2",
     "depthwise_filter_gradient": "depthwise 3x3 stride 2, gradient",
-    "grouped_unrolled": "2 groups 5x5",
     "grouped_pointwise": "8 groups 1x1",
     "grouped_as_depthwise": "64 groups 3x3",
     "grouped_loop": "16 groups 3x3",

@@ -25,7 +25,6 @@ DEPTHWISE_FILTER_MIN_ROW, DEPTHWISE_FILTER_MAX_TAPS_BY_ROW = 48, 25
 GROUPED_MIN_PRODUCTS = 1 << 20
 GROUPED_MAX_SUM_LENGTH = 1 << 12  # products of one result: XLA is good at long sums
 GROUP_MAX_CHANNELS = 4  # that are convolved channel by channel; with 8 a loop over the groups takes 0.4 to 0.8 of it
-UNROLLED_MAX_GROUPS, UNROLLED_MIN_CHANNELS = 4, 2 * SIMD_LANES
 
 # Input dilation.
 POLYPHASE_MAX_CHANNELS, POLYPHASE_MAX_TAPS = 64, 9  # with more of the first and no more of the second XLA sums well

@@ -51,42 +51,20 @@ def has_static_sizes(conv: ConvParams) -> bool:
     return isinstance(conv.batch, int) and isinstance(conv.in_channels, int)
 
 
-def is_unrolled(conv: ConvParams) -> bool:
-    """Return whether there are few groups of many channels."""
-    few = conv.groups * conv.batch_groups <= cost_model.UNROLLED_MAX_GROUPS
-    return few and is_grouped(conv) and group_channels(conv) >= cost_model.UNROLLED_MIN_CHANNELS
-
-
-def unrolled(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a grouped convolution as one convolution for each group."""
-    groups, split = _split(conv)
-    parts = (lax.split(x, (x.shape[d] // groups,) * groups, d) for x, d in ((lhs, split), (rhs, conv.rhs_spec[0])))
-    out = [_convolve_group(conv, *part) for part in zip(*parts, strict=True)]
-    return lax.concatenate(out, conv.out_spec[1])
-
-
 def looped(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return the result of `unrolled`, from a loop over the groups."""
-    groups, split = _split(conv)
+    """Return a grouped convolution from a loop over its groups."""
+    # The number of groups, and the input's dimension that is divided.
+    groups, split = conv.groups * conv.batch_groups, conv.lhs_spec[1 if conv.groups > 1 else 0]
     parts = []
     for x, dim in ((lhs, split), (rhs, conv.rhs_spec[0])):
         divided = lax.reshape(x, (*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :]))
         parts.append(jnp.moveaxis(divided, dim, 0))
     feature = conv.out_spec[1]
-    out = lax.map(lambda operands: _convolve_group(conv, *operands), tuple(parts))
+    out = lax.map(lambda operands: conv.convolve(*operands, feature_group_count=1, batch_group_count=1), tuple(parts))
     out = jnp.moveaxis(out, 0, feature)
     shape = list(out.shape)
     shape[feature : feature + 2] = [math.prod(shape[feature : feature + 2])]
     return lax.reshape(out, shape)
-
-
-def _split(conv: ConvParams) -> tuple[int, int]:
-    """Return the number of groups, and the input's dimension that is divided."""
-    return conv.groups * conv.batch_groups, conv.lhs_spec[1 if conv.groups > 1 else 0]
-
-
-def _convolve_group(conv: ConvParams, lhs: Any, rhs: Any) -> Any:
-    return conv.convolve(lhs, rhs, feature_group_count=1, batch_group_count=1)
 
 
 def is_grouped_pointwise(conv: ConvParams) -> bool:

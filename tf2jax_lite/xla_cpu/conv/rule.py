@@ -55,12 +55,6 @@ RULES = (
         "Of many taps: one convolution for each channel is no gain.",
     ),
     Rule(
-        "grouped_unrolled",
-        grouped.is_unrolled,
-        grouped.unrolled,
-        "A few groups of many channels are large convolutions, and rules apply to each.",
-    ),
-    Rule(
         "grouped_pointwise",
         grouped.is_grouped_pointwise,
         grouped.pointwise,
