@@ -340,7 +340,7 @@ def _programs(options: Any) -> Iterator[Result]:
 
 
 def _asynchronous(options: Any) -> Iterator[Result]:
-    """Yield the simulated seconds in which each way of waiting for clients reaches a loss.
+    """Yield simulated seconds to a loss, by how rounds wait for clients.
 
     It is the loss of 40 rounds that wait for all of their clients.
     """
