@@ -19,6 +19,7 @@ FILES = {
     "convert_saved_model": "MODEL",
     "convert_graph_def": "frozen.pb",
     "load": "OUT",
+    "load_host": "TEXT",
     "export_to_tf": "TUNED",
 }
 
@@ -47,6 +48,15 @@ def save(file, model):
         tf.io.write_graph(graph, ".", file, as_text=False)
     elif file == "OUT":
         tf2jax.export_functions({"predict": tf2jax.convert(model, tf.TensorSpec([None, 3]))}, file, platforms=["cpu"])
+    elif file == "TEXT":
+        module = tf.Module()
+        module.call = tf.function(
+            lambda text: tf.cast(tf.strings.length(text), tf.float32),
+            input_signature=[tf.TensorSpec([None], tf.string, name="text")],
+        )
+        tf.saved_model.save(module, file, module.call)
+        _, jax_fn, params = tf2jax.convert_saved_model(file, split_host=True)
+        tf2jax.export_functions({"serving_default": (jax_fn, params)}, "OUT", platforms=["cpu"])
     else:
         save("MODEL", model)
         functions = {"serving_default": tf2jax.convert_saved_model("MODEL")}
