@@ -296,7 +296,7 @@ OTHERWISE = frozenset(
     checkpoint custom_vjp_call one_minus_square polynomial log2 eq_to symmetric_product ragged_dot
     ragged_dot_general conv_general_dilated_patches scatter-sub name sharding_constraint custom_gradient
     without_gradient philox_key philox_uniform philox_dropout mod jax_uniform jax_dropout batch_norm index
-    scale_by_size first_rows""".split()  # noqa: SIM905
+    scale_by_size first_rows philox_normal jax_normal""".split()  # noqa: SIM905
 )
 
 
