@@ -82,7 +82,7 @@ def main() -> None:
     """Run the command line; errors in the user's input are one line and exit code 2."""
     open_streams()
     # Imports and tracing allocate millions of objects that stay: with Python's threshold of 700, collections take a
-    # tenth of the time of `convert`.
+    # tenth of the time of `convert`. Where graphs are read, `support.gc_pause` stops them for library users, too.
     gc.set_threshold(100_000)
     # TensorFlow reads this once, when it is first imported: drop its start-up messages.
     for name in ("TF_CPP_MIN_LOG_LEVEL", "GRPC_VERBOSITY"):

@@ -323,9 +323,9 @@ def test_flowers_own_q_fed_avg(q):
     for dataset in datasets:
         state, metrics = _simulated([dataset], rounds=1, batching=plain)
         loss = float(metrics["client_work"]["train"]["loss"])
-        slope = {name: (start[name] - a.numpy()) / rate for name, a in flower.to_arrays(state.weights).items()}
-        total = {name: total[name] + loss**q * slope[name] for name in total}
-        divisor += q * loss ** (q - 1) * sum((s**2).sum() for s in slope.values()) + loss**q / rate
+        gradient = {name: (start[name] - a.numpy()) / rate for name, a in flower.to_arrays(state.weights).items()}
+        total = {name: total[name] + loss**q * gradient[name] for name in total}
+        divisor += q * loss ** (q - 1) * sum((s**2).sum() for s in gradient.values()) + loss**q / rate
     for name, array in flower.to_arrays(weights).items():
         np.testing.assert_allclose(array.numpy(), start[name] - total[name] / divisor, rtol=1e-5, atol=1e-6)
 

@@ -31,11 +31,11 @@ def draw_from_key(entries: Sequence[Entry]) -> None:
     found = [_find_draws(entry) for entry in entries]
     seeds = set[str]().union(*(f.drawn for f in found)).difference(*(f.held for f in found))
     for entry, draws in zip(entries, found, strict=True):
-        if draws.places:
-            _draw(entry, draws.places)
+        if draws.indices:
+            _draw(entry, draws.indices)
         kept = {n: i for n, i in entry.updates.items() if draws.sources.get(id(entry.block.results[i])) != {n}}
         kept |= {name: i for name, i in entry.updates.items() if name not in seeds}
-        if draws.places or kept != entry.updates:
+        if draws.indices or kept != entry.updates:
             entry.updates = kept
             entry.drop_unused_results()
 
@@ -44,13 +44,13 @@ class _Draws(NamedTuple):
     """Where a function draws numbers of seeds.
 
     Attributes:
-      places: of the steps that are draws.
+      indices: of the steps that are draws.
       sources: the identity of a value to the names of the seeds that it is computed from.
       drawn: names of the seeds of these draws.
       held: names of seeds that other steps read.
     """
 
-    places: list[int]
+    indices: list[int]
     sources: dict[int, set[str]]
     drawn: set[str]
     held: set[str]
@@ -60,10 +60,10 @@ def _find_draws(entry: Entry) -> _Draws:
     block = entry.block
     names = [(n, a) for n, a in zip(entry.variables, block.args, strict=False) if n in entry.updates]
     draws = _Draws([], {id(a): {n} for n, a in names if a.aval.dtype == np.int32}, set(), set())
-    for place, step in enumerate(block.steps):
+    for index, step in enumerate(block.steps):
         found = set[str]().union(*(draws.sources.get(id(v), ()) for v in (*step.inputs, *step.captured())))
         if found and step.name in _DRAWS:
-            draws.places.append(place)
+            draws.indices.append(index)
             draws.drawn.update(found)
         elif found and step.name in _ON_SEEDS:
             draws.sources.update((id(v), found) for v in step.outputs)
@@ -72,7 +72,7 @@ def _find_draws(entry: Entry) -> _Draws:
     return draws
 
 
-def _draw(entry: Entry, places: Sequence[int]) -> None:
+def _draw(entry: Entry, indices: Sequence[int]) -> None:
     """Replace steps by draws of the function's key, which becomes an argument."""
     block = entry.block
     if not entry.rng:
@@ -80,9 +80,9 @@ def _draw(entry: Entry, places: Sequence[int]) -> None:
         entry.rng = True
     key = block.args[-1]
     steps: list[Equation] = []
-    for place, step in enumerate(block.steps):
-        if place in places:
-            number = places.index(place)
+    for index, step in enumerate(block.steps):
+        if index in indices:
+            number = indices.index(index)
             if step.name == "philox_dropout":
                 params = {**step.params, "layer": number}
                 step = Equation(DROPOUT, params, [step.inputs[0], key], step.outputs, step.path)

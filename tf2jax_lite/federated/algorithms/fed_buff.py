@@ -183,7 +183,7 @@ class _Buffer:
         return _Schedule(begun, answered, {client_id: end - now for end, _, client_id in waiting}, now)
 
     def _duration(self, entry: Entry, rng: np.random.Generator) -> float:
-        # From other clients' answers nobody may read how many examples one has.
+        # Other clients' answers must not tell how many examples one has.
         count = 1 if self._is_private else _num_examples(entry.data)
         seconds = float(self._latency(entry.client_id, count, rng))
         if not 0 <= seconds < math.inf:
